@@ -55,7 +55,7 @@ from ckio.errors import NoSchedule
 from ckio.model.arrays import as_bytes, empty
 from ckio.models.vorticity import Vorticity
 from ckio.planners.base import without_notes
-from ckio.planners.overlap import plan as best_plan
+from ckio.planners.overlap import overlapped as best_plan
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.runner import run

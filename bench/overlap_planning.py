@@ -38,7 +38,7 @@ from ckio.errors import BadInput, NoSchedule
 from ckio.planners import compiled
 from ckio.planners.base import without_notes
 from ckio.planners.compared import Plan
-from ckio.planners.overlap import plan
+from ckio.planners.overlap import overlapped
 from ckio.planners.overlap.engine import Replayed
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
@@ -70,7 +70,7 @@ def planned(case: Case, *, tapes: bool) -> tuple[Plan, float]:
     """The plan that is measured, and seconds of the processor for it."""
     start = time.process_time()
     with without_notes():
-        made = plan(case.chain, case.platform, tapes=tapes)
+        made = overlapped(case.chain, case.platform, tapes=tapes)
     return made, time.process_time() - start
 
 

@@ -7,6 +7,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ckio.actions import Kind
 from ckio.errors import BadInput, NoSchedule
 from ckio.platform import Level, Platform, copies
@@ -14,6 +17,12 @@ from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 log = logging.getLogger("ckio")
+
+Ints = NDArray[np.int64]
+Seconds = NDArray[np.float64]
+
+ENDLESS: Final = 2**62
+"""More steps than any chain has."""
 
 _NOTED: Final = ContextVar("noted", default=True)
 
@@ -175,3 +184,21 @@ def held_steps(chain: Chain, platform: Platform, /) -> int:
             f" {platform.working_memory}; raise `working_memory`"
         )
     return held
+
+
+def held_ends(chain: Chain, platform: Platform, /) -> Ints:
+    """Return for each step i the end of the steps from i whose tapes fit in the working memory.
+
+    For example, tapes of 1, 2 and 3 bytes, of which 4 bytes fit:
+
+    >>> chain = Chain(
+    ...     steps=3, advance=1, record=1, reverse=1, restart=1, tape=np.array([1, 2, 3]), adjoint=1
+    ... )
+    >>> held_ends(chain, Platform((), working_memory=4)).tolist()
+    [2, 2, 3]
+    """
+    if platform.working_memory is None:
+        return np.full(chain.length, chain.length)
+    before = np.append(0, np.cumsum(chain.each("tape")))
+    memory = min(platform.working_memory, int(before[-1]))
+    return np.searchsorted(before, before[:-1] + memory, side="right") - 1

@@ -16,6 +16,7 @@ number is 2 * 4 - C(4, 3) = 4 advances.
 Source: Griewank and Walther (2000), "Algorithm 799: Revolve", ACM TOMS.
 """
 
+from collections.abc import Callable
 from math import comb
 
 from ckio.planners.base import alike, candidates, held_steps, nearest, space_for_one
@@ -71,7 +72,7 @@ def revolve(chain: Chain, platform: Platform, /, *, on: str | None = None) -> Sc
 def _sweep(draft: Draft, steps: int, *, slots: int, level: int) -> None:
     # A stack of tasks, the next task last. A task is to reverse the `length` steps that begin
     # at `at`, with s slots and at most r repetitions. If `stored`, one of the slots holds x_at.
-    todo = [(0, steps, slots, _repetitions(steps, slots), False)]
+    todo = [(0, steps, slots, least(lambda r: beta(slots, r) >= steps), False)]
     while todo:
         at, length, s, r, stored = todo.pop()
         if stored:
@@ -101,14 +102,6 @@ def _split(steps: int, s: int, r: int) -> int:
     return min(max(fewest_writes, beta(s, r - 2), 1), beta(s, r - 1))
 
 
-def _repetitions(steps: int, s: int) -> int:
-    """Return the smallest r with beta(s, r) >= steps."""
-    r = 0
-    while beta(s, r) < steps:
-        r += 1
-    return r
-
-
 def beta(s: int, r: int, /) -> int:
     """Return the longest chain for s slots, if no step is advanced over more than r times.
 
@@ -116,3 +109,17 @@ def beta(s: int, r: int, /) -> int:
     6
     """
     return comb(s + r, s) if s >= 0 and r >= 0 else 0
+
+
+def least(holds: Callable[[int], bool], /) -> int:
+    """Return the smallest whole number >= 0 for which `holds`; it must hold for all larger ones."""
+    low, high = -1, 1
+    while not holds(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle
+    return high

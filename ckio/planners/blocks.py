@@ -39,16 +39,16 @@ class Periods:
     turn: int
 
 
-Plan = Callable[[int, LevelSlots], tuple[Periods, str]]
+ChoosePeriods = Callable[[int, LevelSlots], tuple[Periods, str]]
 """A function from the number of near slots, and the far level, to the periods and a note."""
 
 
 def in_periods(
-    chain: Chain, platform: Platform, plan: Plan, /, *, planner: str, once: bool
+    chain: Chain, platform: Platform, choose: ChoosePeriods, /, *, planner: str, once: bool
 ) -> Schedule:
-    """Return the schedule of the plan for the first far level with a slot for each of its periods.
+    """Return the schedule of the chosen periods for the first far level with a slot for each.
 
-    The near level is the nearest that can store a checkpoint. `plan` is called for one far level
+    The near level is the nearest that can store a checkpoint. `choose` is called for one far level
     after the other, the nearest first. A far checkpoint is read `once`, or as often as this makes
     the schedule faster. If the platform has no far level, Revolve reverses the whole chain in near
     slots. Raises NoSchedule if the levels have too few slots.
@@ -65,7 +65,7 @@ def in_periods(
     needs: list[str] = []
     for far in beyond:
         with np.errstate(over="ignore", invalid="ignore"):  # infinite seconds are never the least
-            periods, note = plan(near.slots, far)
+            periods, note = choose(near.slots, far)
             lengths = set(periods.lengths)
             cut = {
                 steps: [steps] if once else cut_1d(steps, near.slots, chain.advance, far.read)

@@ -36,6 +36,17 @@ class Draft:
         self.record(step, step + 1)
         self.reverse(step, step + 1)
 
+    def store_tape(self, step: int, /, *, level: int) -> None:
+        """Record one step and write its tape."""
+        self.record(step, step + 1)
+        self.write(step, level=level, kind=Kind.TAPE)
+
+    def spend_tape(self, step: int, /, *, level: int) -> None:
+        """Read and discard the tape of one step, and reverse the step."""
+        self.read(step, level=level, kind=Kind.TAPE)
+        self.discard(step, level=level, kind=Kind.TAPE)
+        self.reverse(step, step + 1)
+
     def write(self, step: int, /, *, level: int, kind: Kind = Kind.RESTART) -> None:
         self._add(WRITE, KIND_CODE[kind], level, step, 0)
 

@@ -100,9 +100,9 @@ def plan(
     if overlap == AUTO and not far_levels(platform):
         overlap = Overlap()  # nothing can overlap, so that no compiled code is loaded
     if overlap == AUTO and planner is auto:
-        from ckio.planners.overlap import plan as search
+        from ckio.planners.overlap import overlapped
 
-        return search(chain, platform, tapes=tapes, watch=watch)
+        return overlapped(chain, platform, tapes=tapes, watch=watch)
     make = partial(auto, tapes=tapes) if planner is auto else planner
     schedule = make(chain, platform)
     synchronous = makespan(schedule, platform)

@@ -8,7 +8,13 @@ r"""Planners from the literature that ignore some costs: for comparison, and as 
     per-rev-revolve         every m_X^rr-th state on the far level, read once
     two-level               blocks of equal length (Pringle et al. 2016, Maddison 2024)
 
-Each section begins with its scheme, its closed form or recurrence, and its source.
+The docstring of each planner has its closed form or recurrence, and its source. A far checkpoint
+is on the far level, the nearest level with a slot for every period beyond the near level, which is
+the nearest that can store a checkpoint. A plan that writes nothing to the far level is Revolve, and
+so is every plan if there is no far level. Let c be the number of near slots, u_f the seconds to
+advance one step, w and r the seconds to write and read a far checkpoint, and D(n), A_0(n), m_X and
+m_X^rr as in `spacing`. The seconds below leave out the time to record and reverse each step once,
+which every schedule needs.
 
 For example, let 12 steps take 1 s each, let two near slots cost nothing, and let a write and a read
 on the far level take 2 s each. Then disk-revolve writes x_0 (2 s) and advances over six steps
@@ -45,23 +51,16 @@ from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
-# Multistage: Revolve in the slots of several levels, with the most used slots on the nearest level.
-#
-# The checkpoints of Revolve form a stack. For n steps and s slots on all levels together, the
-# planner counts how often each position in the stack is written and read. The positions used least
-# are on the farthest level, the positions used most on the nearest. The schedule has the fewest
-# forward steps that s slots allow. The costs of the levels are ignored.
-#
-# Sources: Stumm and Walther (2009), "MultiStage approaches for optimal offline checkpointing",
-# SISC; for two levels, Maddison (2024), "Step-based checkpointing with high-level algorithmic
-# differentiation".
-
 
 def multistage(chain: Chain, platform: Platform, /) -> Schedule:
     r"""Return Revolve in the slots of all levels, with the most used slots on the nearest level.
 
-    The schedule has the fewest forward steps that the slots allow. Sources: Stumm & Walther (2009);
-    for two levels, Maddison (2024).
+    The checkpoints of Revolve form a stack. For n steps and s slots on all levels together, the
+    planner counts how often each position in the stack is written and read. The positions used
+    least are on the farthest level, the positions used most on the nearest. The schedule has the
+    fewest forward steps that s slots allow. Sources: Stumm & Walther (2009), "MultiStage approaches
+    for optimal offline checkpointing", SISC; for two levels, Maddison (2024), "Step-based
+    checkpointing with high-level algorithmic differentiation".
 
     Assumptions: all steps are alike, the length of the chain is known, and only restart data is
     stored. The seconds of writes and reads are ignored; only the order of the levels counts.
@@ -89,54 +88,25 @@ def multistage(chain: Chain, platform: Platform, /) -> Schedule:
     return Schedule(chain, share_out(actions, slots))
 
 
-# Disk-Revolve and its relatives: few near slots that cost nothing, and a far level that costs time.
-#
-#     disk-revolve            the least makespan, if the far level is unlimited
-#     1d-revolve              the least makespan with x_0 alone on the far level
-#     periodic-disk-revolve   every m_X-th state on the far level, read as often as useful
-#     per-rev-revolve         every m_X^rr-th state on the far level, read once
-#
-# Let c be the number of near slots, u_f the seconds to advance one step, w and r the seconds to
-# write and read a far checkpoint, and D(n), A_0(n), m_X and m_X^rr as in `spacing`. In addition to
-# the time to record and reverse each step once, which every schedule needs, disk-revolve needs
-#
-#     H(n) = min(A_0(n) u_f, min_{1<=m<=n-2} w + m u_f + H(n - m) + r + D(m))
-#
-# For example, for c = 2, u_f = 1 s and w = r = 2 s, A_0(12) = 28 s, but with m = 6 the second term
-# is 2 + 6 + H(6) + 2 + D(6) = 10 + 8 + 8 = 26 s, which is the minimum H(12).
-#
-# The recurrence for H takes O(n^2) operations: 100,000 steps take about ten seconds.
-# The other three planners are closed forms.
-#
-# Sources: Herrmann and Pallez (2020), "H-Revolve", ACM TOMS, sections 2.4.2, 3.2 and 4.3, for a
-# chain of l = n - 1; Aupy, Herrmann, Hovland and Robert (2016), "Optimal multistage algorithm for
-# adjoint computation", SISC. In Algorithm 3 of Herrmann and Pallez, the blocks must be
-# Revolve(m - 1).
-#
-# The planners ignore the costs of the near level. A plan that writes nothing to the far level is
-# Revolve, and so is every plan if there is no far level. The near level is the nearest that can
-# store a checkpoint, and the far level is the nearest level beyond it with a slot for every period.
-# If no level has enough slots, the planners raise NoSchedule, and the message says how many slots
-# are needed.
-
-
 def disk_revolve(chain: Chain, platform: Platform, /) -> Schedule:
     r"""Return the fastest schedule for near accesses without cost and an unlimited far level.
 
-    This is Disk-Revolve of Aupy, Herrmann, Hovland & Robert (2016), as described by Herrmann &
-    Pallez (2020), sections 2.4.2 and 4.3.1. The recurrence for H(n) is in this module, before this
-    function.
+    This is Disk-Revolve of Aupy, Herrmann, Hovland & Robert (2016), "Optimal multistage algorithm
+    for adjoint computation", SISC, as described by Herrmann & Pallez (2020), sections 2.4.2 and
+    4.3.1, for a chain of l = n - 1. With the letters of this module, n steps take
+
+        H(n) = min(A_0(n) u_f, min_{1<=m<=n-2} w + m u_f + H(n - m) + r + D(m))
+
+    seconds, which needs O(n^2) operations: 100,000 steps take about ten seconds to plan.
 
     Assumptions: all steps are alike, the length of the chain is known, only restart data is stored,
-    near accesses cost nothing, and the far level has a slot for every period. The near level is the
-    nearest that can store a checkpoint, and the far level the nearest level beyond it with a slot
-    for every period.
+    near accesses cost nothing, and the far level has a slot for every period.
 
-    Raises BadInput if the steps differ. Raises NoSchedule if the levels are too small, or if the
-    working memory cannot hold the tape of one step.
+    Raises BadInput if the steps differ. Raises NoSchedule if the levels are too small (the message
+    says how many slots are needed), or if the working memory cannot hold the tape of one step.
 
-    For example, H(12) = 26 s for two near slots, 1 s to advance a step, and 2 s to write or read a
-    far checkpoint. Only x_0 is on the far level:
+    For example, for c = 2, u_f = 1 s and w = r = 2 s, A_0(12) = 28 s, but with m = 6 the second
+    term is 2 + 6 + H(6) + 2 + D(6) = 10 + 8 + 8 = 26 s, which is the minimum H(12):
 
     >>> from ckio.schedule import makespan
     >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
@@ -145,11 +115,11 @@ def disk_revolve(chain: Chain, platform: Platform, /) -> Schedule:
     26.0
     """
 
-    def plan(slots: int, far: LevelSlots) -> tuple[Periods, str]:
+    def choose(slots: int, far: LevelSlots) -> tuple[Periods, str]:
         periods = _least(chain, slots, far)
         return periods, "the least makespan, if the near level costs nothing"
 
-    return in_periods(chain, platform, plan, planner="disk-revolve", once=False)
+    return in_periods(chain, platform, choose, planner="disk-revolve", once=False)
 
 
 def revolve_1d(chain: Chain, platform: Platform, /) -> Schedule:
@@ -171,11 +141,11 @@ def revolve_1d(chain: Chain, platform: Platform, /) -> Schedule:
     26.0
     """
 
-    def plan(slots: int, far: LevelSlots) -> tuple[Periods, str]:
+    def choose(slots: int, far: LevelSlots) -> tuple[Periods, str]:
         note = "the least makespan with one far checkpoint, x_0, if the near level costs nothing"
         return _first_alone(chain, slots, far), note
 
-    return in_periods(chain, platform, plan, planner="1d-revolve", once=False)
+    return in_periods(chain, platform, choose, planner="1d-revolve", once=False)
 
 
 def periodic_disk_revolve(
@@ -208,9 +178,10 @@ def periodic_disk_revolve(
 def per_rev_revolve(chain: Chain, platform: Platform, /, *, period: int | None = None) -> Schedule:
     r"""Return the schedule with every `period`-th state on the far level, read once.
 
-    This is Per-Rev-Revolve of Herrmann & Pallez (2020), section 3.2 and Algorithm 3, after Pringle
-    et al. (2016). Each period is reversed by Revolve in the near slots. Without `period`, the
-    period is m_X^rr of `spacing.period_read_once`, in closed form (Theorem 4).
+    This is Per-Rev-Revolve of Herrmann & Pallez (2020), section 3.2 and Algorithm 3 (with blocks of
+    Revolve(m - 1), which their Listing 7 needs), after Pringle et al. (2016). Each period is
+    reversed by Revolve in the near slots. Without `period`, the period is m_X^rr of
+    `spacing.period_read_once`, in closed form (Theorem 4).
 
     The assumptions and the errors are those of `disk_revolve`. In addition,
     raises BadInput if the period is not from 1 to the number of steps.
@@ -233,7 +204,7 @@ def _periodic(chain: Chain, platform: Platform, period: int | None, *, once: boo
     check_period(period, chain)
     closed_form = period_read_once if once else period_reread
 
-    def plan(slots: int, far: LevelSlots) -> tuple[Periods, str]:
+    def choose(slots: int, far: LevelSlots) -> tuple[Periods, str]:
         steps = period or closed_form(
             slots, write=far.write, read=far.read, advance=chain.advance, most=chain.length
         )
@@ -241,7 +212,7 @@ def _periodic(chain: Chain, platform: Platform, period: int | None, *, once: boo
         return _equal(chain.length, steps), f"a far checkpoint every {steps} steps: {which}"
 
     planner = "per-rev-revolve" if once else "periodic-disk-revolve"
-    return in_periods(chain, platform, plan, planner=planner, once=once)
+    return in_periods(chain, platform, choose, planner=planner, once=once)
 
 
 def _equal(steps: int, period: int) -> Periods:
@@ -288,31 +259,17 @@ def _least(chain: Chain, slots: int, far: LevelSlots) -> Periods:
     return Periods(tuple(periods), steps)
 
 
-# Two-level: far checkpoints at equal distances, and Revolve in near slots within each block.
-#
-# Let n steps be cut into blocks of p steps, q of them before the last one. Let w and r be the
-# seconds to write and read a far checkpoint, u_f the seconds to advance one step, and A_0(m) the
-# advances of Revolve for m steps in the near slots. In addition to the time to record and reverse
-# each step once, the schedule needs
-#
-#     seconds = q (w + p u_f + r + A_0(p) u_f) + A_0(n - q p) u_f
-#
-# The first state of a block is read from the far level once and then stored in a near slot. The
-# last block needs no far checkpoint, because its first state is in the register.
-#
-# For example, for n = 12, p = 6, two near slots, u_f = 1 s and w = r = 2 s, q = 1 and A_0(6) = 8,
-# so that the schedule needs 2 + 6 + 2 + 8 + 8 = 26 s.
-#
-# Sources: Pringle et al. (2016), "Providing the ARCHER community with adjoint modelling tools";
-# Maddison (2024), "Step-based checkpointing with high-level algorithmic differentiation".
-
-
 def two_level(chain: Chain, platform: Platform, /, *, period: int | None = None) -> Schedule:
     r"""Return the schedule with a far checkpoint every `period` steps, and Revolve in each block.
 
-    This is the scheme of Pringle et al. (2016) and Maddison (2024). In the forward sweep, the first
-    state of each block is written to the far level. In the reverse sweep, this state is read once
-    and stored in a near slot.
+    This is the scheme of Pringle et al. (2016), "Providing the ARCHER community with adjoint
+    modelling tools", and Maddison (2024), "Step-based checkpointing with high-level algorithmic
+    differentiation". In the forward sweep, the first state of each block of p steps (`period`) is
+    written to the far level. In the reverse sweep, this state is read once and stored in a near
+    slot. The last block needs no far checkpoint, because its first state is in the register. With q
+    blocks before the last one, n steps take
+
+        q (w + p u_f + r + A_0(p) u_f) + A_0(n - q p) u_f    seconds.
 
     Assumptions: all steps are alike, the length of the chain is known, and only restart data is
     stored. Without `period`, the period is that of least makespan, if near accesses cost nothing,
@@ -323,9 +280,8 @@ def two_level(chain: Chain, platform: Platform, /, *, period: int | None = None)
     Raises NoSchedule if the levels are too small for a given period or for one checkpoint, or if
     the working memory cannot hold the tape of one step.
 
-    For example, for two near slots, 1 s to advance a step, and 2 s to write or read a far
-    checkpoint, the best period for 12 steps is 6 and needs 26 s. The formula is in this module,
-    before this function:
+    For example, for n = 12, c = 2, u_f = 1 s and w = r = 2 s, the best period is 6: q = 1,
+    A_0(6) = 8, and the schedule takes 2 + 6 + 2 + 8 + 8 = 26 s:
 
     >>> from ckio.schedule import makespan
     >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
@@ -335,14 +291,14 @@ def two_level(chain: Chain, platform: Platform, /, *, period: int | None = None)
     """
     check_period(period, chain)
 
-    def plan(slots: int, far: LevelSlots) -> tuple[Periods, str]:
+    def choose(slots: int, far: LevelSlots) -> tuple[Periods, str]:
         steps = period or _best_blocks(chain, slots, far)
         count = (chain.length - 1) // steps
         how = "as given" if period else "the best that fits"
         periods = Periods((steps,) * count, chain.length - count * steps)
         return periods, f"a far checkpoint every {steps} steps: {how}"
 
-    return in_periods(chain, platform, plan, planner="two-level", once=True)
+    return in_periods(chain, platform, choose, planner="two-level", once=True)
 
 
 def _best_blocks(chain: Chain, slots: int, far: LevelSlots) -> int:

@@ -58,6 +58,7 @@ from ckio.actions import Key, Kind
 from ckio.actions.columns import Actions
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import (
+    ENDLESS,
     LevelSlots,
     alike,
     candidates,
@@ -81,9 +82,6 @@ _MOST: Final = 64
 
 _BITS: Final = 5
 """Number of leading bits of a step that decide whether its state is stored."""
-
-_ENDLESS: Final = 2**62
-"""More steps than any chain has."""
 
 _NOTHING: Final = Actions.of(())
 
@@ -266,7 +264,7 @@ class BisectionFollower:
     def until(self, step: int, /) -> int:
         """Return the next step at which `at` may return actions; before it there are none."""
         if self._bits == 0:
-            return _ENDLESS
+            return ENDLESS
         grid = self._grid(step)
         return (step // grid + 1) * grid
 
@@ -275,14 +273,14 @@ class BisectionFollower:
         for other in sorted(self._kept):
             if not _is_prefix(other, step):
                 draft.discard(other, level=self._kept.pop(other))
-        self._kept[step] = self._free(step.bit_count())
+        self._kept[step] = self._level_for(step.bit_count())
         draft.write(step, level=self._kept[step])
 
     def _grid(self, step: int) -> int:
         """Return g(k), of which stored steps are multiples."""
         return 1 << max(0, step.bit_length() - self._bits)
 
-    def _free(self, depth: int) -> int:
+    def _level_for(self, depth: int) -> int:
         """Return the level for this depth, or another one if the slot there is occupied."""
         used = Counter(self._kept.values())
         free = [each.number for each in self._levels if used[each.number] < each.slots]

@@ -37,20 +37,17 @@ r are measured in steps (w / u_f and r / u_f), so that Theorem 4 and Conjecture 
 u_f > 0.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ckio.planners.binomial import beta
-
-_Ints = NDArray[np.int64]
-_Seconds = NDArray[np.float64]
+from ckio.planners.base import Ints, Seconds
+from ckio.planners.binomial import beta, least
 
 
-def reread(lengths: _Ints, slots: int, /, *, advance: float, read: float) -> tuple[_Seconds, _Ints]:
+def reread(lengths: Ints, slots: int, /, *, advance: float, read: float) -> tuple[Seconds, Ints]:
     """Return D, in seconds, and q for each of these lengths.
 
     If several q are equally good, the result is the smallest.
@@ -65,7 +62,7 @@ def reread(lengths: _Ints, slots: int, /, *, advance: float, read: float) -> tup
     return seconds, rereads
 
 
-def read_once(lengths: _Ints, slots: int, /) -> _Ints:
+def read_once(lengths: Ints, slots: int, /) -> Ints:
     """Return A_0, the advances of Revolve, for each of these lengths."""
     return next(_advances(lengths, slots))
 
@@ -78,7 +75,7 @@ def longest_chains(slots: int, steps: int, /) -> list[int]:
     return found
 
 
-def _advances(lengths: _Ints, slots: int) -> Iterator[_Ints]:
+def _advances(lengths: Ints, slots: int) -> Iterator[Ints]:
     """Yield A_0, A_1 and so on, for each of these lengths."""
     longest = int(lengths.max())
     segment = np.array(longest_chains(slots, longest))  # beta(c, T)
@@ -104,7 +101,7 @@ def segments(steps: int, slots: int, rereads: int, /) -> list[int]:
     def reach(height: int) -> int:
         return beta(slots + 1, height) - beta(slots + 1, height - rereads - 1)
 
-    height = _least(lambda t: reach(t) >= steps)
+    height = least(lambda t: reach(t) >= steps)
     lengths = [beta(slots, height - 1 - d) for d in range(rereads + 1)]
     left = steps - sum(lengths)
     for d in reversed(range(rereads + 1)):
@@ -137,7 +134,7 @@ def period_read_once(slots: int, /, *, write: float, read: float, advance: float
     if advance == 0 or inf in (write, read):
         return most
     trip = (Fraction(write) + Fraction(read)) / Fraction(advance)
-    return min(most, beta(slots, _least(lambda t: beta(slots + 1, t) > trip)))
+    return min(most, beta(slots, least(lambda t: beta(slots + 1, t) > trip)))
 
 
 def period_reread(slots: int, /, *, write: float, read: float, advance: float, most: int) -> int:
@@ -175,23 +172,9 @@ def period_reread(slots: int, /, *, write: float, read: float, advance: float, m
         return x + y - 1 + (w + x * r - saved) / steps(x, y)
 
     def longest(y: int) -> tuple[int, int]:
-        return _least(lambda x: x > 0 and sum_of_steps(x, y) > w), y
+        return least(lambda x: x > 0 and sum_of_steps(x, y) > w), y
 
-    first = _least(lambda y: beta(slots + 1, y) > r)
+    first = least(lambda y: beta(slots + 1, y) > r)
     candidates = [longest(first), longest(first + 1)]
     best = min(per_step(*candidate) for candidate in candidates)
     return min(most, max(steps(*found) for found in candidates if per_step(*found) == best))
-
-
-def _least(holds: Callable[[int], bool]) -> int:
-    """Return the smallest whole number >= 0 for which `holds`; it must hold for all larger ones."""
-    low, high = -1, 1
-    while not holds(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle
-    return high

@@ -8,13 +8,13 @@ import importlib
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-Compared = Literal["tapes", "states", "follower", ""]
+Compared = Literal["tapes", "states", "regular", ""]
 """How `auto` compares a planner.
 
 "tapes" and "states" are the two groups that contain the best synchronous schedule, with tapes or
-with states only, up to the rounding of costs. A "follower" is quick for any chain, stores states
-only and ignores some costs. It is compared if transfers overlap with the computation, because it
-writes at regular distances. A planner with "" is not compared.
+with states only, up to the rounding of costs. The "regular" planners are quick for any chain, store
+states only and ignore some costs. They are compared if transfers overlap with the computation,
+because they write at regular distances. A planner with "" is not compared.
 """
 
 
@@ -67,27 +67,27 @@ PLANNERS: Final = (  # if several schedules are equally good, `auto` takes that 
     Listed("hrevolve", "dp:hrevolve", "the best with states only on all levels", "states"),
     Listed("hrevolve-2020", "dp:hrevolve_2020", "H-Revolve as printed in 2020"),
     Listed("overlapped", "overlap:overlapped", "the same as auto with --overlap auto"),
-    Listed("revolve", "binomial:revolve", "the fewest forward steps on one level", "follower"),
+    Listed("revolve", "binomial:revolve", "the fewest forward steps on one level", "regular"),
     Listed(
         "multistage",
         "literature:multistage",
         "Revolve in the slots of all levels, the most used slots on the nearest",
-        "follower",
+        "regular",
     ),
-    Listed("two-level", "literature:two_level", "blocks of equal length on two levels", "follower"),
+    Listed("two-level", "literature:two_level", "blocks of equal length on two levels", "regular"),
     Listed(
         "per-rev-revolve",
         "literature:per_rev_revolve",
         "states on a far level at equal distances, each read once",
-        "follower",
+        "regular",
     ),
     Listed(
         "periodic-disk-revolve",
         "literature:periodic_disk_revolve",
         "states on a far level at equal distances, read as often as useful",
-        "follower",
+        "regular",
     ),
-    Listed("1d-revolve", "literature:revolve_1d", "only x_0 on the far level", "follower"),
+    Listed("1d-revolve", "literature:revolve_1d", "only x_0 on the far level", "regular"),
     Listed(
         "disk-revolve",
         "literature:disk_revolve",

@@ -38,13 +38,19 @@ from numpy.typing import NDArray
 from ckio.actions import Key, Kind
 from ckio.actions.checks import is_whole
 from ckio.errors import BadInput
-from ckio.planners.base import access_seconds, alike, candidates, held_steps, nearest
+from ckio.planners.base import (
+    Ints,
+    access_seconds,
+    alike,
+    candidates,
+    held_ends,
+    held_steps,
+    nearest,
+)
 from ckio.planners.draft import Draft
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
-
-_Ints = NDArray[np.int64]
 
 
 def store_all(chain: Chain, platform: Platform, /, *, on: str | None = None) -> Schedule:
@@ -71,7 +77,7 @@ def store_all(chain: Chain, platform: Platform, /, *, on: str | None = None) -> 
     11.0
     """
     held_steps(chain, platform)
-    levels, held = candidates(platform, on), _held_at_the_end(chain, platform)
+    levels, held = candidates(platform, on), int((held_ends(chain, platform) == chain.length).sum())
     spilled = chain.each("tape")[: chain.length - held]
     draft, number = Draft(), 0
     if spilled.size:
@@ -169,13 +175,13 @@ def periodic(
         np.maximum(0, each - held) for each in (periods, steps - blocks * periods)
     )
 
-    def peak(restart: int, tape: int) -> _Ints:
+    def peak(restart: int, tape: int) -> Ints:
         """Return the most bytes at a time: when the last block is reversed, or that before it."""
         last, before = (
             blocks * restart + spilled_last * tape,
             (blocks - 1) * restart + spilled * tape,
         )
-        most: _Ints = np.maximum(last, before)
+        most: Ints = np.maximum(last, before)
         return most
 
     def fit(level: Level) -> NDArray[np.bool_]:
@@ -224,17 +230,8 @@ def _schedule(chain: Chain, period: int, held: int, *, level: int) -> Schedule:
     return draft.schedule(chain)
 
 
-def _stored(level: Level, sizes: _Ints) -> int:
+def _stored(level: Level, sizes: Ints) -> int:
     return int(level.stored_of(sizes).sum())
-
-
-def _held_at_the_end(chain: Chain, platform: Platform) -> int:
-    """Return how many tapes at the end of the chain fit in the working memory together."""
-    if platform.working_memory is None:
-        return chain.length
-    together = chain.each("tape")[::-1].cumsum()
-    capacity = min(platform.working_memory, int(together[-1]))
-    return int(np.searchsorted(together, capacity, side="right"))
 
 
 def _replay_from_the_start(draft: Draft, last: int, *, level: int) -> None:
@@ -254,11 +251,8 @@ def _reverse_block(draft: Draft, begin: int, end: int, held: int, level: int) ->
     """Record and reverse a block whose first state is in the register."""
     middle = max(begin, end - held)
     for step in range(begin, middle):
-        draft.record(step, step + 1)
-        draft.write(step, level=level, kind=Kind.TAPE)
+        draft.store_tape(step, level=level)
     draft.record(middle, end)
     draft.reverse(middle, end)
     for step in reversed(range(begin, middle)):
-        draft.read(step, level=level, kind=Kind.TAPE)
-        draft.discard(step, level=level, kind=Kind.TAPE)
-        draft.reverse(step, step + 1)
+        draft.spend_tape(step, level=level)

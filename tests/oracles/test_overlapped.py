@@ -19,7 +19,7 @@ from planners.cases import completed, unit_chain
 from ckio.actions import Discard, Key, Kind, Write
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.dp import hrevolve, mixed
-from ckio.planners.overlap import plan
+from ckio.planners.overlap import overlapped
 from ckio.planners.trivial import periodic, store_all
 from ckio.platform import FREE, Affine, Level, Platform
 from ckio.platform.chain import Chain
@@ -60,7 +60,7 @@ def check(chain: Chain, platform: Platform) -> bool:
     for schedule in (free.schedule, *others):
         for policy in policies(chain, platform)[::4]:
             assert simulate(schedule, platform, overlap=policy).makespan >= prompt.makespan
-    made = plan(chain, platform)
+    made = overlapped(chain, platform)
     assert made.makespan is not None
     assert made.bound is not None
     assert made.bound - 1e-9 <= free.makespan <= prompt.makespan <= made.makespan

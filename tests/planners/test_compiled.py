@@ -165,7 +165,7 @@ READY = """
 import sys
 from ckio.platform.chain import Chain
 from ckio.planners import compiled
-from ckio.planners.overlap import plan, prepare
+from ckio.planners.overlap import overlapped, prepare
 from ckio.platform import Affine, Level, Platform
 
 def kernels():
@@ -187,7 +187,7 @@ prepare(machine(40))
 before = kernels()
 for platform in machine(40), machine(9, 20):
     for tapes in (True, False):
-        plan(chain, platform, tapes=tapes)
+        overlapped(chain, platform, tapes=tapes)
 print(kernels() == before)
 print(bool(before["ckio.planners.overlap.engine.perform"]))
 """

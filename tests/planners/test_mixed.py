@@ -75,8 +75,8 @@ def test_from_a_stored_state_one_level_gives_equation_2() -> None:
         # For n = s + 2 all tapes fit once x_0 is given up; beyond, it is advanced from.
         assert solved.advance(s + 2, s + 1, 0) == 0
         for n in range(s + 3, longest + 1):
-            inner, again = solved.unstored[s], solved.again[0][s + 1]
-            assert n + min(inner[1:n] + again[n - 1 : 0 : -1]) == equation_2(n, s)
+            inner, outer = solved.unstored[s], solved.outer[0][s + 1]
+            assert n + min(inner[1:n] + outer[n - 1 : 0 : -1]) == equation_2(n, s)
 
 
 @pytest.mark.parametrize(("name", "planner"), [("table_4", hrevolve), ("table_5", mixed)])

@@ -6,8 +6,8 @@ from random import Random
 
 from oracles.recurrences import revolve_forward_steps
 
-from ckio.planners.base import LevelSlots
-from ckio.planners.unknown.levels import ENDLESS, Comb, unit
+from ckio.planners.base import ENDLESS, LevelSlots
+from ckio.planners.unknown.levels import Comb, unit
 
 
 def advances(slots: int, blocks: int) -> int:

@@ -12,7 +12,7 @@ from oracles.overlapped_states import Case, least_makespan
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.compared import Plan
 from ckio.planners.dp import hrevolve, mixed
-from ckio.planners.overlap import overlapped, plan
+from ckio.planners.overlap import overlapped
 from ckio.planners.overlap.dual import Problem
 from ckio.planners.overlap.engine import Replayed
 from ckio.planners.trivial import periodic, store_all
@@ -51,7 +51,7 @@ def machine(near: int, *far: tuple[int, float, float], **costs: float) -> Platfo
 
 def checked(chain: Chain, platform: Platform, **options: object) -> Plan:
     """A plan that keeps what all of them promise."""
-    made = plan(chain, platform, **options)  # type: ignore[arg-type]
+    made = overlapped(chain, platform, **options)  # type: ignore[arg-type]
     completed(made, platform)
     assert counts(made).reversed == chain.steps
     assert simulate(made, platform).makespan == made.makespan
@@ -202,7 +202,7 @@ def test_every_plan_keeps_what_is_promised(  # noqa: PLR0917
 def test_where_all_tapes_fit_no_step_needs_a_checkpoint() -> None:
     near, far = machine(2, (4, 1.0, 1.0)).levels
     platform = Platform((near, far), working_memory=5 * TAPE)
-    made = plan(chain(5), platform)
+    made = overlapped(chain(5), platform)
     assert counts(made).recorded == counts(made).forward == 5
 
 
@@ -249,7 +249,7 @@ def test_steps_that_cost_nothing_are_planned() -> None:
     free = Chain(steps=12, advance=0, record=0, reverse=1, restart=1, tape=1, adjoint=1)
     far = Level(name="far", backend="directory", write=Affine(1.0), read=Affine(1.0), capacity=4)
     platform = Platform((Level(name="near", capacity=2), far), working_memory=1)
-    made = plan(free, platform, tapes=False)
+    made = overlapped(free, platform, tapes=False)
     assert made.makespan == 12.0  # to compute all again costs nothing
     validate(made, platform)
 
@@ -270,7 +270,7 @@ def test_a_plan_of_the_dual_costs_what_its_multipliers_say() -> None:
     made = problem.plan(multipliers)
     assert made is not None
     validate(made.schedule, platform)
-    assert (made.multipliers * made.load).sum() == pytest.approx(made.value, rel=1e-3)
+    assert (multipliers * made.load).sum() == pytest.approx(made.value, rel=1e-3)
 
 
 @pytest.mark.slow
@@ -290,7 +290,7 @@ def test_the_bound_is_not_above_the_plan() -> None:
         sizes = {"restart": random.randint(1, 2), "tape": random.randint(1, 3), "adjoint": 1}
         work = Chain(steps=random.randint(3, 14), advance=1, record=1, reverse=1, **sizes)
         platform = Platform(tuple(levels), work.tape)
-        made = plan(work, platform)
+        made = overlapped(work, platform)
         assert 0 < made.bound <= made.makespan  # one estimate is 3.6 % above its plan
 
 
@@ -309,7 +309,7 @@ def test_levels_that_share_a_channel_and_chains_whose_steps_differ_are_planned()
 def test_long_chains_have_a_plan_in_the_place_of_mixed_that_is_hardly_worse() -> None:
     costs, platform = cluster(128, (None, 0.5, 0.5), tape=4)
     work = Chain(steps=20_500, **costs)
-    made = plan(work, platform)
+    made = overlapped(work, platform)
     least = mixed(work, platform)
     assert made.synchronous <= 1.002 * makespan(least, platform)
     assert made.makespan <= min(map(Replayed(least, platform).seconds, POLICIES))
@@ -318,7 +318,7 @@ def test_long_chains_have_a_plan_in_the_place_of_mixed_that_is_hardly_worse() ->
 def test_progress_goes_from_little_to_all() -> None:
     costs, platform = CLUSTERS["a slow file system"]
     told: list[float] = []
-    plan(Chain(steps=200, **costs), platform, watch=told.append)
+    overlapped(Chain(steps=200, **costs), platform, watch=told.append)
     assert told == sorted(told)
     assert 0 < told[0] <= told[-1] <= 1
 
@@ -327,7 +327,9 @@ def test_progress_goes_from_little_to_all() -> None:
 def test_two_far_levels_are_hardly_worse_than_the_better_one() -> None:
     work, fast, slow = chain(200, reverse=1), (9, 2.0, 2.0), (60, 12.0, 9.0)
     both = checked(work, machine(4, fast, slow))
-    assert both.makespan <= 1.01 * min(plan(work, machine(4, far)).makespan for far in (fast, slow))
+    assert both.makespan <= 1.01 * min(
+        overlapped(work, machine(4, far)).makespan for far in (fast, slow)
+    )
 
 
 @pytest.mark.campaign
@@ -356,12 +358,11 @@ def test_one_level_leaves_nothing_to_overlap() -> None:
 
 def test_the_note_says_what_was_taken_what_it_gains_and_the_gap() -> None:
     work, platform = chain(60, record=1, reverse=1), machine(6, (40, 2.0, 2.0))
-    made = plan(work, platform)
+    made = overlapped(work, platform)
     taken, gap = made.note.split(". The gap to the ")
     assert f", with {made.overlap}: {made.makespan:.6g} s, " in taken
     assert "less than the best without overlap" in taken
     assert f"{made.gap:.1%}" in gap
-    assert overlapped(work, platform) == made
 
 
 def test_scaling_all_costs_does_not_change_the_plan() -> None:
@@ -376,10 +377,10 @@ def test_scaling_all_costs_does_not_change_the_plan() -> None:
 @pytest.mark.parametrize("unit", [2.0**-40, 2.0**60])
 def test_any_unit_of_time_gives_the_same_plan_and_bound(unit: float) -> None:
     work = chain(60, advance=1, reverse=1)
-    made = plan(work, machine(5, (20, 3.0, 1.5), (60, 8.0, 6.5)))
+    made = overlapped(work, machine(5, (20, 3.0, 1.5), (60, 8.0, 6.5)))
     other = replace(work, advance=unit, record=unit * work.record, reverse=unit)
     far = (20, 3 * unit, 1.5 * unit), (60, 8 * unit, 6.5 * unit)
-    scaled = plan(other, machine(5, *far))
+    scaled = overlapped(other, machine(5, *far))
     assert scaled.actions == made.actions
     assert (scaled.makespan, scaled.overlap) == (unit * made.makespan, made.overlap)
     assert scaled.bound == pytest.approx(unit * made.bound)

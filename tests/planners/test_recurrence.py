@@ -8,10 +8,10 @@ from random import Random
 import numpy as np
 import pytest
 
+from ckio.planners.base import Ints
 from ckio.planners.dp import joint
 from ckio.planners.dp.costs import INFEASIBLE as FAR
 from ckio.planners.dp.costs import LIMIT
-from ckio.planners.dp.hulls import Ints
 from ckio.planners.dp.min_plus import MinPlus
 from ckio.planners.dp.recurrence import RowFunctions, Table, in_order
 from ckio.planners.dp.recurrence import plain as plain_row

@@ -359,7 +359,7 @@ def test_a_note_says_how_good_the_schedule_is() -> None:
 
 
 def test_levels_may_be_used_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room_for_work, "_HELD", 1 << 16)
+    monkeypatch.setattr(room_for_work, "_MOST_NUMBERS", 1 << 16)
     chain = ragged(40)
     levels = [Level(name=f"l{i}", capacity=3, write=Affine(i), read=Affine(i)) for i in range(3)]
     platform = Platform(tuple(levels), working_memory=1)

@@ -1,34 +1,39 @@
 """H-Revolve and mixed: schedules of least makespan on K levels, by one recurrence.
 
 A restart checkpoint occupies a bytes of a level and can be read any number of times. The tape of
-one step occupies b bytes and is read once. F is the free space of all levels, a vector with the
-bytes of each, and F - a e_k is F with a bytes less on level k. n is the number of steps to reverse.
-The register is the state in working memory from which the next step starts. P, Q and Q0 are
-seconds, without the time to record and reverse each step once, which every schedule needs:
+one step occupies b bytes and is read once. The working memory holds one state, the register, from
+which the next step starts, and the tapes of h steps, so that h steps can be recorded and reversed
+together. n is the number of steps to reverse. F is the free space of all levels, a vector with the
+bytes of each, and F - a e_k is F with a bytes less on level k.
 
-    P(n, F) = 0 for n <= h, else the least of                        x_0 in the register only
+P, Q and Q0 are the least seconds if x_0 is in the register: for P only there; for Q also on level
+k; for Q0 also on level k, and the next action is to advance. They leave out the time to record and
+reverse each step once, which every schedule needs:
+
+    P(n, F) = 0 for n <= h, else the least of
         w'_k + r'_k + P(n - 1, F - b e_k)        record the first step, and write its tape
         w_k + Q0(n, F, k)                        write x_0
-    Q0(n, F, k) = min_{1<=j<n} j u + P(n - j, F - a e_k) + r_k + Q(j, F, k)    x_0 also on level k;
-    Q(n, F, k) = min(Q0(n, F, k), P(n, F))                          F includes the space of x_0
+    Q0(n, F, k) = min_{1<=j<n} j u_f + P(n - j, F - a e_k) + r_k + Q(j, F, k)
+    Q(n, F, k) = min(Q0(n, F, k), P(n, F))       where F includes the space of x_0
 
 for all levels k that have space. w_k is the time to write a restart checkpoint and to discard it
 later (each is discarded once, so that the two are paid together, when it is written), and r_k the
-time to read it. w'_k and r'_k are the times to write a tape, and to read and discard it. u is the
-time to go forward one step (`move` in the code). The working memory holds the tapes of h steps, so
-that h steps can be recorded and reversed together.
+time to read it. w'_k is the time to write a tape, and r'_k to read and discard it. u_f is the time
+to advance over one step (`move` in the code).
+Q0 advances over j steps, reverses the n - j later ones, reads x_0, and reverses the j first ones.
 The second term of Q discards x_0, so that its space is used for tapes, or writes x_0 to another
-level.
+level. In the notation of Herrmann and Pallez (2020), whose chain has l = n - 1, P + n u_b is
+HierTime_K(l), and Q + n u_b the same with a bar, but for the correction below.
 
-For example, with one slot that is free of cost, h = 1, no tapes and u = 1 s, three steps need
+For example, with one slot that is free of cost, h = 1, no tapes and u_f = 1 s, three steps need
 P(3) = Q0(3) = 3 s: from x_0 advance two steps and reverse the last one; read x_0, advance one step
 and reverse the second one; read x_0 and reverse the first one.
 
 If a step that is reversed next is recorded in less time (`record_only`), the seconds left out are
 `record_only` for each step and `record` for the last one, whose state J needs. A tape then costs
 `record` - `record_only` more, because the next steps begin at the state after its step; and so does
-each state between steps that are recorded together. In the example, with `record` = 1 s and
-`record_only` = 0, all that goes forward takes 3 s + 1 s instead of 3 s + 3 s.
+each state between steps that are recorded together (`between` in the code). In the example, with
+`record` = 1 s and `record_only` = 0, all that goes forward takes 3 s + 1 s instead of 3 s + 3 s.
 
 With one level of s slots, h = 1, a = b and no cost of access, these are equations (1) and (2) of
 Maddison, "Step-based checkpointing with high-level algorithmic differentiation", J. Comput. Sci.,
@@ -40,7 +45,7 @@ If the tape of a step contains the state after it (`tape_restarts`), the forward
 (Zhang and Constantinescu, J. Comput. Sci., 2023). Then T in place of P follows a tape on level k:
 
     P(n, F) = ... w'_k + r'_k + T(n - 1, F - b e_k, k) ...
-    T(n, F, k) = min(P(n, F), min_{1<=j<n} j u + P(n - j, F) + r'_k + T(j, F, k))
+    T(n, F, k) = min(P(n, F), min_{1<=j<n} j u_f + P(n - j, F) + r'_k + T(j, F, k))
 
 For example, four steps of 1 s, with one slot of a state or a tape that costs nothing: store the
 tape of the first step, which contains x_1; advance two steps, reverse the last one; read the tape,
@@ -52,14 +57,16 @@ hierarchically: one level after the other, in an order of the levels. In stage k
 are empty at the start and no farther level is used. f is the free space on level k:
 
     P_k(n, f) = min(P_{k-1}(n), w'_k + r'_k + P_k(n - 1, f - b), w_k + Q0_k(n, f))
-    Q0_k(n, f) = min_{1<=j<n} j u + P_k(n - j, f - a) + r_k + Q_k(j, f)
+    Q0_k(n, f) = min_{1<=j<n} j u_f + P_k(n - j, f - a) + r_k + Q_k(j, f)
     Q_k(n, f) = min(Q0_k(n, f), P_k(n, f))
 
 Without tapes this is Theorem 2 of Herrmann and Pallez, "H-Revolve", ACM TOMS 2020, with one
 correction. In the paper j ends at n - 2 on every level. On the first level the formula for one slot
 stands for the missing j = n - 1; on the others nothing does. j = n - 1 means to advance to the last
 step without another checkpoint, and then to read x_0 from level k. This is needed if a read of x_0
-from level k costs less than a copy of x_0 on a nearer level.
+from level k costs less than a copy of x_0 on a nearer level. For example, with one slot on each of
+two levels, w = (1, 1), r = (0, 0) and u_f = 1, five steps take 8 with j = 4, and 9 without it
+(docs/papers.md).
 
 With tapes, the best hierarchical schedule is not always the best schedule. A tape is read once and
 may be stored on a far level, so that a restart checkpoint that is written later and read often
@@ -291,16 +298,12 @@ class _Problem:
     planner: str
 
     @property
-    def more(self) -> float:
+    def between(self) -> float:
         """Seconds of each state between steps that are recorded together: an Advance at most.
 
         Therefore it never pays to record fewer steps together than the memory holds.
         """
         return min(self.chain.saved, self.chain.advance) if self.held > 1 else 0.0
-
-    def units_of_more(self, costs: IntegerCosts) -> int:
-        """Return `more` in units."""
-        return costs.others[-1] if self.more else 0
 
     def result(self, solution: Solution, note: str) -> Solution:
         """Return the solution with the time to record and reverse each step once.
@@ -328,15 +331,16 @@ class _Problem:
     def together(self, given: Sequence[Space]) -> Solution:
         """Return the solution on all levels together."""
         n = np.arange(self.chain.length + 1)
-        nearer = np.where(n <= self.held, self.more * np.maximum(n - 1, 0), inf)
+        nearer = np.where(n <= self.held, self.between * np.maximum(n - 1, 0), inf)
         table = joint.solve(given, nearer, move=self.chain.advance)
         complete = all(space.exact for space in given)
         return Solution((table,), float(table.finish[-1]), "", complete)
 
     def by_level(self, given: Sequence[Space]) -> tuple[Solution, IntegerCosts]:
         """Return the solution of the best order of the levels, and its costs in whole units."""
-        also = [self.more] if self.more else []
-        counts = with_integer_costs(given, self.chain.advance, steps=self.chain.length, also=also)
+        counts = with_integer_costs(
+            given, self.chain.advance, steps=self.chain.length, between=self.between
+        )
         if counts is None:
             raise self._too_large()
         priced, costs = counts
@@ -377,9 +381,8 @@ class _Problem:
         order = [replace(first, to_the_last=True), *others]  # also in the theorem as printed
         stages: tuple[Table, ...] | tuple[joint.JointTable, ...]
         if self._is_quick(order):
-            more = self.units_of_more(costs)
             stages = joint.in_order(
-                order, self.chain.length, move=costs.move, held=self.held, more=more
+                order, self.chain.length, move=costs.move, held=self.held, between=costs.between
             )
         else:
             stages = self._tables(order, self.chain.length, costs=costs)
@@ -394,8 +397,7 @@ class _Problem:
         prepare()
         from ckio.planners.dp.recurrence import in_order
 
-        more = self.units_of_more(costs)
-        return in_order(order, steps, move=costs.move, held=self.held, more=more)
+        return in_order(order, steps, move=costs.move, held=self.held, between=costs.between)
 
     def _in_segments(self, order: Sequence[Space], costs: IntegerCosts) -> Solution | None:
         """Return the solution from tables of the segments of a first sweep.
@@ -404,23 +406,23 @@ class _Problem:
         None if short tables give no solution, or if those of the whole chain are worth their time.
         """
         steps, tables = self.chain.length, partial(self._tables, costs=costs)
-        more = self.units_of_more(costs)
+        between, held = costs.between, self.held
         one_size = all(space.slots for space in order)
         if one_size:
-            plan = segments.plan(order, steps, tables, move=costs.move, held=self.held)
-            at_end = (self.held - 1) * more  # of the last steps, which are recorded together
+            plan = segments.plan(order, steps, tables, move=costs.move, held=held)
+            at_end = (held - 1) * between  # of the last steps, which are recorded together
         else:
             from ckio.planners.dp.sweep import sweep_of_segments
 
-            plan = sweep_of_segments(order, steps, tables, held=self.held, more=more)
-            at_end = -more  # of the last one, which the sweep counts, too
+            plan = sweep_of_segments(order, steps, tables, held=held, between=between)
+            at_end = -between  # of the last one, which the sweep counts, too
         if plan is None:
             return None
         can_save = costs.seconds(round(max(0.0, plan.cost - plan.bound)))
         planning = steps * sum(space.empty + 1 for space in order) * _PER_NUMBER
         if can_save and planning <= max(_ALWAYS, _SHARE * can_save):
             return None
-        complete, cost = one_size and not more, round(plan.cost) + at_end
+        complete, cost = one_size and not between, round(plan.cost) + at_end
         gap = max(0.0, cost / plan.bound - 1) if plan.bound > 0 else 0.0
         note = f"hierarchical, in segments: at most {gap:.2%} above the best such schedule"
         note, seconds = "" if complete else note, costs.seconds(cost)

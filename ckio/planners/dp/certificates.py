@@ -1,15 +1,15 @@
 """Which sums can be less than the best known one, by comparison with an earlier period (kernels).
 
-Let F be the least sums: F(l) <= inner(a) + again(i) if a + i = l - 1. Then, for any period p,
+Let Q be the least sums: Q(l) <= inner(a) + outer(i) if a + i = l - 1. Then, for any period p,
 
-    inner(a) + again(i) >= F(l - p) + max(inner(a) - inner(a - p), again(i) - again(i - p)),
+    inner(a) + outer(i) >= Q(l - p) + max(inner(a) - inner(a - p), outer(i) - outer(i - p)),
 
 because (a - p, i) and (a, i - p) are sums for the length l - p. Therefore a sum for l can be less
-than `best` only if both differences are less than best - F(l - p). If no difference to the right of
+than `best` only if both differences are less than best - Q(l - p). If no difference to the right of
 some a, or of some i, is less, these sums need not be tried. This is true for every p. The periods
 are taken from the hull of `inner`, because the optima for consecutive lengths repeat with them.
 
-For example, let F(10) = 20, p = 3, best = 26 for l = 13: a sum with inner(a) - inner(a - 3) = 7
+For example, let Q(10) = 20, p = 3, best = 26 for l = 13: a sum with inner(a) - inner(a - 3) = 7
 is at least 27, and need not be tried.
 """
 
@@ -18,15 +18,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ckio.planners.base import Ints
 from ckio.planners.compiled import inner_kernel
-from ckio.planners.dp.hulls import Curve, Ints, rise, run
+from ckio.planners.dp.hulls import Curve, rise, run
 
 _MOST = 6
-"""The most periods. With fewer, more sums must be tried; each period costs memory."""
+"""The most periods. With fewer, more sums are tried; each takes 12 bytes for each length."""
 
 
 class PeriodDifferences(NamedTuple):
-    """Differences over some periods: of `inner` for all lengths, of `again` for the known ones.
+    """Differences over some periods: of `inner` for all lengths, of `outer` for the known ones.
 
     Attributes
     ----------
@@ -35,7 +36,7 @@ class PeriodDifferences(NamedTuple):
     rises : int64 array (periods, lengths + 1)
         The least inner(a') - inner(a' - p) for a' >= a.
     lows : int32 array (periods, lengths)
-        The ascending i for which again(i) - again(i - p) is less than all differences to the right.
+        The ascending i for which outer(i) - outer(i - p) is less than all differences to the right.
     counts : int64 array
         The number of `lows` of each period.
     covered : int64 array (lengths)
@@ -107,9 +108,9 @@ def _least_rises(y: Ints, period: int, rises: Ints) -> None:
 
 
 @inner_kernel
-def keep_up(periods: PeriodDifferences, again: Curve, until: int) -> None:
-    """Add the differences of `again` up to length `until` (exclusive)."""
-    y = again.y
+def keep_up(periods: PeriodDifferences, outer: Curve, until: int) -> None:
+    """Add the differences of `outer` up to length `until` (exclusive)."""
+    y = outer.y
     for number in range(periods.state[0]):
         period, lows, count = periods.period[number], periods.lows[number], periods.counts[number]
         for i in range(max(period, periods.state[1]), until):
@@ -125,10 +126,10 @@ def keep_up(periods: PeriodDifferences, again: Curve, until: int) -> None:
 
 
 @inner_kernel
-def open_part(periods: PeriodDifferences, again: Curve, least: Ints, ell: int) -> tuple[int, int]:
+def open_part(periods: PeriodDifferences, outer: Curve, least: Ints, ell: int) -> tuple[int, int]:
     """Return begin <= i < end in which a sum for `ell` may be less than `least[ell]`.
 
-    `least` is F for shorter lengths.
+    `least` is Q for shorter lengths.
     """
     begin, end = 0, ell - 1
     for number in range(periods.state[0]):
@@ -137,7 +138,7 @@ def open_part(periods: PeriodDifferences, again: Curve, least: Ints, ell: int) -
             gain = least[ell] - least[ell - period]
             begin = max(begin, ell - _closed_from(periods.rises[number], period + 1, gain))
             lows = periods.lows[number][: periods.counts[number]]
-            end = min(end, _open_until(lows, again.y, period, gain))
+            end = min(end, _open_until(lows, outer.y, period, gain))
     return begin, end
 
 

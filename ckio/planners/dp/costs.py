@@ -48,12 +48,15 @@ class IntegerCosts:
     above : float
         A bound of the relative loss by rounding; 0 if costs are exact. Otherwise each cost may be
         wrong by half a unit.
+    between : int
+        The cost of each state between steps that are recorded together.
     """
 
     move: int
     others: tuple[int, ...]
     unit: Fraction
     above: float = 0.0
+    between: int = 0
 
     def seconds(self, units: int, /) -> float:
         """Return a sum of costs in seconds, exact as long as the sum of the given costs would be.
@@ -73,7 +76,11 @@ def integer_costs(
 
     The unit is `move` divided by a whole number; or, if `move` is 0, the smallest positive cost
     divided by one. If all costs are multiples of the unit for a number up to 10,000, they are
-    exact: for example, 0.05 is 1/20 of 1. Otherwise they are rounded.
+    exact. Otherwise they are rounded. For example, 0.05 s is a 20th of a step of 1 s:
+
+    >>> costs = integer_costs(1.0, [0.05, 0.25], steps=100)
+    >>> costs.move, costs.others, costs.seconds(1)
+    (20, (1, 5), 0.05)
 
     A schedule that stores restart checkpoints for l + 1 steps advances at least l steps, reads at
     most l times, and needs at most as many writes as reads. Therefore, with the unit u, its

@@ -3,7 +3,7 @@
 If the recurrence (`ckio.planners.dp`) is unrolled in its first argument, the chain is divided into
 segments, one for each checkpoint of the first sweep; those of the last level come first. Let
 
-    phi_k,f(d) = d u + w_k + r_k + Q_k,f(d),   phi_k,f(0) = 0,
+    phi_k,f(d) = d u_f + w_k + r_k + Q_k,f(d),   phi_k,f(0) = 0,
 
 be the cost of a segment of d steps that begins on level k with f free slots (d = 0: the slot is not
 used). Then the least cost of n steps, of which L = n - h are in segments, is
@@ -38,26 +38,26 @@ attains it:
 The tables also prove how long a segment can be. At a multiplier of kappa / g for a step, a segment
 is not worth its length, and can be replaced by one that is g steps shorter, if
 
-    phi_k,f(d) - phi_k,f(d - g) >= kappa,   that is   Q_k,f(d) - Q_k,f(d - g) >= kappa - g u.
+    phi_k,f(d) - phi_k,f(d - g) >= kappa,   that is   Q_k,f(d) - Q_k,f(d - g) >= kappa - g u_f.
 
 Tables up to some length prove this for all d > X of any size, and for all levels and slots. X is
-the last d in the tables at which it is false, and Y the last one at which kappa - g u in place of
+the last d in the tables at which it is false, and Y the last one at which kappa - g u_f in place of
 kappa is too much (`longest_worthwhile`). The tables have to reach up to 2 Y and X + Y:
 
-    if phi(d) - phi(d - g) >= kappa - g u  in all tables for  Y < d <= 2 Y,  then for all d > Y;
-    if phi(d) - phi(d - g) >= kappa        in all tables for  X < d <= X + Y,  then for all d > X.
+    if phi(d) - phi(d - g) >= kappa - g u_f  in all tables for  Y < d <= 2 Y,  then for all d > Y;
+    if phi(d) - phi(d - g) >= kappa          in all tables for  X < d <= X + Y,  then for all d > X.
 
 Proof by induction on level, slots and length. Q(d) is P_{k-1}(d), which is 0 or w_i + Q_i(d) for a
 nearer level i, so that it has the same property as that Q_i. Or j splits it,
 
-    Q(d) = j u + r_k + Q(j) + P(d - j),   with P = P_k,f-1, which has one free slot less.
+    Q(d) = j u_f + r_k + Q(j) + P(d - j),   with P = P_k,f-1, which has one free slot less.
 
 Second claim: d > X + Y implies j > Y or d - j > X. If j > Y, the first claim is true for Q(j), so
-that Q(j) - Q(j - g) >= kappa - 2 g u; use the split j - g for Q(d - g), which also saves g u. If
-d - j > X, then P(d - j) - P(d - j - g) >= kappa - g u by induction, because P is w_k + Q or the
-value of a nearer level; use the same j, and d - j - g. In both cases Q(d) - Q(d - g) >= kappa - g
-u. First claim: the same proof with kappa - g u instead of kappa, and d > 2 Y. The proof assumes
-nothing about the shape of the functions.
+that Q(j) - Q(j - g) >= kappa - 2 g u_f; use the split j - g for Q(d - g), which also saves g u_f.
+If d - j > X, then P(d - j) - P(d - j - g) >= kappa - g u_f by induction, because P is w_k + Q or
+the value of a nearer level; use the same j, and d - j - g. In both cases Q(d) - Q(d - g) >=
+kappa - g u_f. First claim: the same proof with kappa - g u_f instead of kappa, and d > 2 Y. The
+proof assumes nothing about the shape of the functions.
 
 With tapes, Q and P of d steps may also be a tape and P' of d - 1 steps, with less free space. If P
 is among the functions whose tables are checked, each claim for P' at d - 1 is part of the
@@ -72,11 +72,9 @@ from math import gcd
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ckio.planners.base import Ints
 from ckio.planners.dp.costs import INFEASIBLE
-
-Ints = NDArray[np.int64]
 
 _MOST_WORK = 2048
 """The most sums in the shortest path for each step of the chain: at most a second for a million."""
@@ -207,12 +205,16 @@ class _Residues:
 
     Another length costs `extra` and leads from one residue to another. Of ways of equal cost the
     shortest is needed, because a plan can be made longer. Therefore the comparison uses
-    cost * `weight` + steps, both relative to the best lengths.
+    cost * weight + steps, both relative to the best lengths.
 
     Attributes
     ----------
+    counts : sequence of int
+        The number of slots of each kind.
     best : int64 array (kinds)
         The best length of each kind of slot; of several, the shortest.
+    least : int
+        The reduced cost if every slot has its best length.
     lengths, extra : int64 arrays (kinds, g)
         For each difference from the best length modulo g: the length, and its additional cost.
     """
@@ -257,8 +259,8 @@ class _Residues:
         )
 
 
-class _Multiples(NamedTuple):
-    """The changes that one slot may have: residues, lengths of the segment, weighted costs."""
+class _OtherLengths(NamedTuple):
+    """The other lengths that one slot of a kind may have: residues, lengths, and weighted costs."""
 
     kind: int
     residues: Ints
@@ -273,30 +275,30 @@ def _shortest_path(residues: _Residues, target: int, most_work: int) -> tuple[Ta
     the best way that is known at once. Return None if the search is too much work.
     """
     counts, g, limit = residues.counts, residues.extra.shape[1], residues.direct(target)
-    most_multiples = sum(min(count, g) for count in counts)
-    weight = 2 * most_multiples * (int(residues.lengths.max()) + 1)
+    most_changed = sum(min(count, g) for count in counts)
+    weight = 2 * most_changed * (int(residues.lengths.max()) + 1)
     if limit * weight >= INFEASIBLE:
         return None
     ways = np.full(g, INFEASIBLE)
     ways[0] = 0
-    stages: list[tuple[_Multiples, Ints]] = []
+    stages: list[tuple[_OtherLengths, Ints]] = []
     for kind in sorted(range(len(counts)), key=lambda kind: -counts[kind]):
-        multiples = _multiples(residues, kind, limit, weight)
+        others = _other_lengths(residues, kind, limit, weight)
         for _ in range(min(counts[kind], g)):
-            most_work -= g * len(multiples.residues)
+            most_work -= g * len(others.residues)
             if most_work < 0:
                 return None
-            after = _one_slot(ways, multiples)
+            after = _one_slot(ways, others)
             if np.array_equal(after, ways):
                 break
-            stages.append((multiples, ways))
+            stages.append((others, ways))
             ways = after
         limit = min(limit, _cost(int(ways[target]), weight))
     return _back(residues, stages, ways, target), _cost(int(ways[target]), weight)
 
 
 def _back(
-    residues: _Residues, stages: Sequence[tuple[_Multiples, Ints]], ways: Ints, target: int
+    residues: _Residues, stages: Sequence[tuple[_OtherLengths, Ints]], ways: Ints, target: int
 ) -> Taken:
     """Return the lengths of all slots on the cheapest way to a residue.
 
@@ -304,29 +306,29 @@ def _back(
     """
     taken = [Counter[int]() for _ in residues.counts]
     at, cost = target, ways[target]
-    for multiples, before in reversed(stages):
+    for others, before in reversed(stages):
         if before[at] == cost:
             continue
-        come = before[at - multiples.residues]
-        chosen = int(np.argmax(come + multiples.costs == cost))
-        taken[multiples.kind][int(multiples.lengths[chosen])] += 1
-        at, cost = (at - int(multiples.residues[chosen])) % len(before), come[chosen]
+        come = before[at - others.residues]
+        chosen = int(np.argmax(come + others.costs == cost))
+        taken[others.kind][int(others.lengths[chosen])] += 1
+        at, cost = (at - int(others.residues[chosen])) % len(before), come[chosen]
     for lengths, count, best in zip(taken, residues.counts, residues.best.tolist(), strict=True):
         lengths[best] += count - lengths.total()
     return taken
 
 
-def _multiples(residues: _Residues, kind: int, limit: int, weight: int) -> _Multiples:
+def _other_lengths(residues: _Residues, kind: int, limit: int, weight: int) -> _OtherLengths:
     extra, lengths = residues.extra[kind], residues.lengths[kind]
     allowed = np.flatnonzero(extra <= limit)[1:]  # without residue 0, which is the best length
     more = lengths[allowed] - residues.best[kind]
-    return _Multiples(kind, allowed, lengths[allowed], extra[allowed] * weight + more)
+    return _OtherLengths(kind, allowed, lengths[allowed], extra[allowed] * weight + more)
 
 
-def _one_slot(ways: Ints, multiples: _Multiples) -> Ints:
+def _one_slot(ways: Ints, others: _OtherLengths) -> Ints:
     """Return the cheapest ways if one more slot may have another length."""
     g, after, twice = len(ways), ways.copy(), np.concatenate((ways, ways))
-    for residue, cost in zip(multiples.residues.tolist(), multiples.costs.tolist(), strict=True):
+    for residue, cost in zip(others.residues.tolist(), others.costs.tolist(), strict=True):
         np.minimum(after, twice[g - residue : 2 * g - residue] + cost, out=after)
     return after
 
@@ -364,7 +366,7 @@ def _dot(counts: Sequence[int], values: Ints) -> int:
 def longest_worthwhile(slots: SlotKinds, multiplier: Multiplier, move: int, /) -> tuple[int, int]:
     """Return X, and the length of the tables that prove it, which is the larger of 2 Y and X + Y.
 
-    X is proved if `slots` has segments of that length. `move` is u.
+    X is proved if `slots` has segments of that length. `move` is u_f.
     """
     x = _last_cheap(slots, multiplier.g, multiplier.kappa)
     y = _last_cheap(slots, multiplier.g, multiplier.kappa - multiplier.g * move)

@@ -1,5 +1,8 @@
 """Lower convex hulls of functions of whole lengths, and the least sum of two of them (kernels).
 
+For example, the values 0, 3, 4 and 9 for the lengths 0 to 3 have a hull with the vertices 0, 2 and
+3: it has the slope 4 / 2 up to length 2, where it is 2 at length 1, below the value 3.
+
 All results are exact. The slope of an edge is a fraction; fractions are compared by whole part and
 remainder, so that no product exceeds the square of a length.
 """
@@ -7,15 +10,14 @@ remainder, so that no product exceeds the square of a length.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ckio.planners.base import Ints
 from ckio.planners.compiled import inner_kernel
 
 # mypy: disable-error-code="no-any-return"
 
-Ints = NDArray[np.int64]
 Place = tuple[int, int, int]
-"""An i, an edge of `inner` that contains total - i, and an edge of `again` that contains i."""
+"""An i, an edge of `inner` that contains total - i, and an edge of `outer` that contains i."""
 
 
 class Curve(NamedTuple):
@@ -42,13 +44,13 @@ class Curve(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """All sums inner(total - i) + again(i) with 0 <= i < total; each curve has at least one edge.
+    """All sums inner(total - i) + outer(i) with 0 <= i < total; each curve has at least one edge.
 
-    `inner` begins at length 1, `again` at 0.
+    `inner` begins at length 1, `outer` at 0.
     """
 
     inner: Curve
-    again: Curve
+    outer: Curve
     total: int
 
 
@@ -137,7 +139,7 @@ def least_sum(sums: Sums, place: Place) -> int:
     """
     i, p, q = place
     whole, rest, of = _on_edge(sums.inner, p, sums.total - i)
-    other_whole, other_rest, other_of = _on_edge(sums.again, q, i)
+    other_whole, other_rest, other_of = _on_edge(sums.outer, q, i)
     rests, unit = rest * other_of + other_rest * of, of * other_of
     return whole + other_whole + (rests > 0) + (rests > unit)
 
@@ -155,21 +157,21 @@ def _on_edge(curve: Curve, p: int, at: int) -> tuple[int, int, int]:
 
 
 @inner_kernel
-def more(sums: Sums, place: Place) -> Place:
+def to_greater(sums: Sums, place: Place) -> Place:
     """Return the next place with greater i at which one of the hulls has a vertex."""
     i, p, q = place
     a = sums.total - i
-    p, q = to_the_left(sums.inner, p, a), to_the_right(sums.again, q, i)
-    return i + min(sums.again.hull[q + 1] - i, a - sums.inner.hull[p]), p, q
+    p, q = to_the_left(sums.inner, p, a), to_the_right(sums.outer, q, i)
+    return i + min(sums.outer.hull[q + 1] - i, a - sums.inner.hull[p]), p, q
 
 
 @inner_kernel
-def less(sums: Sums, place: Place) -> Place:
+def to_smaller(sums: Sums, place: Place) -> Place:
     """Return the next place with smaller i at which one of the hulls has a vertex."""
     i, p, q = place
     a = sums.total - i
-    p, q = to_the_right(sums.inner, p, a), to_the_left(sums.again, q, i)
-    return i - min(i - sums.again.hull[q], sums.inner.hull[p + 1] - a), p, q
+    p, q = to_the_right(sums.inner, p, a), to_the_left(sums.outer, q, i)
+    return i - min(i - sums.outer.hull[q], sums.inner.hull[p + 1] - a), p, q
 
 
 @inner_kernel
@@ -178,16 +180,16 @@ def descend(sums: Sums, i: int, p: int, q: int) -> Place:
 
     The sum is convex in i, so that the search continues as long as the sum falls.
     """
-    inner, again = sums.inner, sums.again
-    place = i, edge(inner, p, sums.total - i), edge(again, q, i)
+    inner, outer = sums.inner, sums.outer
+    place = i, edge(inner, p, sums.total - i), edge(outer, q, i)
     while place[0] + 1 < sums.total:
-        i, p, q = more(sums, place)
-        if not steeper(rise(inner, p), run(inner, p), rise(again, q), run(again, q)):
+        i, p, q = to_greater(sums, place)
+        if not steeper(rise(inner, p), run(inner, p), rise(outer, q), run(outer, q)):
             break
         place = i, p, q
     while place[0] > 0:
-        i, p, q = less(sums, place)
-        if not steeper(rise(again, q), run(again, q), rise(inner, p), run(inner, p)):
+        i, p, q = to_smaller(sums, place)
+        if not steeper(rise(outer, q), run(outer, q), rise(inner, p), run(inner, p)):
             break
         place = i, p, q
     return place
@@ -202,12 +204,12 @@ def window(sums: Sums, least: Place, below: int, part: tuple[int, int]) -> tuple
     begin, end = part
     place = least
     while place[0] + 1 < end:
-        place = more(sums, place)
+        place = to_greater(sums, place)
         if least_sum(sums, place) >= below:
             end = min(end, place[0])
     place = least
     while place[0] > begin:
-        place = less(sums, place)
+        place = to_smaller(sums, place)
         if least_sum(sums, place) >= below:
             begin = max(begin, place[0] + 1)
     return begin, end

@@ -5,10 +5,10 @@ n. There is a row for each combination of free space on the levels. The last row
 checkpoint does not fit; all its values are infinite. `nearer` is P without these levels. For
 each F,
 
-    Q0_k(n) = min_{1<=j<n} P(n - j, F - a e_k) + j u + r_k + Q_k(j)
-    P(n) = min(nearer(n), min_k tape_k + T_k(n - 1, F - b e_k), min_k w_k + Q0_k(n))
+    Q0_k(n) = min_{1<=j<n} P(n - j, F - a e_k) + j u_f + r_k + Q_k(j)
+    P(n) = min(nearer(n), min_k w'_k + r'_k + T_k(n - 1, F - b e_k), min_k w_k + Q0_k(n))
     Q_k(n) = min(Q0_k(n), P(n))
-    T_k(n) = min(P(n), min_{1<=j<n} P(n - j) + j u + r'_k + T_k(j))
+    T_k(n) = min(P(n), min_{1<=j<n} P(n - j) + j u_f + r'_k + T_k(j))
 
 T_k is P if the tape of the step before x_0 is on level k, and contains x_0, so that the forward
 restarts from there; the tape stays until its own step is reversed. If tapes do not restart, T_k is
@@ -71,12 +71,12 @@ class JointTable:
         P without these levels.
     unstored : array (F, n)
         P: x_0 is only in the register. The time to record and reverse each step once is left out.
-    again : array (levels, F, n)
-        n u + r_k + Q, a term of the inner minimum.
+    outer : array (levels, F, n)
+        n u_f + r_k + Q, a term of the inner minimum.
     taped : array (levels, F, n)
         T; a view of P if tapes do not restart.
-    back : array (levels, F, n)
-        n u + r'_k + T; empty if tapes do not restart.
+    outer_tape : array (levels, F, n)
+        n u_f + r'_k + T; empty if tapes do not restart.
     after_restart, after_tape : arrays of int (levels, F)
         The rows of F - a e_k and F - b e_k; -1, the last row, if the checkpoint does not fit.
     """
@@ -84,9 +84,9 @@ class JointTable:
     spaces: tuple[Space, ...]
     nearer: Costs
     unstored: Costs
-    again: Costs
+    outer: Costs
     taped: Costs
-    back: Costs
+    outer_tape: Costs
     after_restart: Numbers
     after_tape: Numbers
 
@@ -129,10 +129,10 @@ class JointTable:
 
     def restart(self, length: int, free: int, place: int, /) -> int:
         """Return how far to advance from x_0, which a stored tape contains; 0 if it is not read."""
-        if length < 2 or not self.back.size:
+        if length < 2 or not self.outer_tape.size:
             return 0
-        back = self.back[place, free, 1:length]
-        costs = self.unstored[free, length - 1 : 0 : -1] + back
+        outer_tape = self.outer_tape[place, free, 1:length]
+        costs = self.unstored[free, length - 1 : 0 : -1] + outer_tape
         best = int(costs.argmin())
         return best + 1 if costs[best] < self.unstored[free, length] else 0
 
@@ -142,7 +142,7 @@ class JointTable:
         if end < 2:
             return inf, 0
         inner = self.unstored[self.after_restart[place, free]]
-        costs = inner[length - 1 : length - end : -1] + self.again[place, free, 1:end]
+        costs = inner[length - 1 : length - end : -1] + self.outer[place, free, 1:end]
         best = int(costs.argmin())  # of equal costs, the smallest j
         return costs[best], best + 1
 
@@ -157,7 +157,7 @@ def is_quick(space: Space, steps: int, /) -> bool:
 
     If tapes restart, it may take one or two seconds, because compiled code does not restart.
     """
-    most = _MOST_COMPARED if space.again < inf else _QUICK
+    most = _MOST_COMPARED if space.tape_read < inf else _QUICK
     return comparisons([space], steps) <= most
 
 
@@ -175,13 +175,13 @@ def solve(spaces: Sequence[Space], nearer: Costs, /, *, move: float) -> JointTab
     infinite = _INFINITE[nearer.dtype.kind]
     unstored = np.full((rows(spaces), len(nearer)), infinite, nearer.dtype)
     unstored[:-1] = nearer
-    again = np.full((len(spaces), *unstored.shape), infinite, nearer.dtype)
-    back = np.empty((0, *unstored.shape), nearer.dtype)
-    taped = np.broadcast_to(unstored, again.shape)
-    if any(space.again < inf for space in spaces):
-        taped, back = np.full_like(again, infinite), np.full_like(again, infinite)
+    outer = np.full((len(spaces), *unstored.shape), infinite, nearer.dtype)
+    outer_tape = np.empty((0, *unstored.shape), nearer.dtype)
+    taped = np.broadcast_to(unstored, outer.shape)
+    if any(space.tape_read < inf for space in spaces):
+        taped, outer_tape = np.full_like(outer, infinite), np.full_like(outer, infinite)
         taped[:, :-1, 0] = 0
-    table = JointTable(tuple(spaces), nearer, unstored, again, taped, back, *_after(spaces))
+    table = JointTable(tuple(spaces), nearer, unstored, outer, taped, outer_tape, *_after(spaces))
     costs = np.minimum([space.costs for space in spaces], infinite).astype(nearer.dtype)
     with np.errstate(over="ignore"):  # infinite sums are refused later
         fill(table, costs, move)
@@ -189,10 +189,10 @@ def solve(spaces: Sequence[Space], nearer: Costs, /, *, move: float) -> JointTab
 
 
 def in_order(
-    order: Sequence[Space], steps: int, /, *, move: int, held: int, more: int = 0
+    order: Sequence[Space], steps: int, /, *, move: int, held: int, between: int = 0
 ) -> tuple[JointTable, ...]:
     """Solve the levels one after the other, as `recurrence.in_order` does with compiled code."""
-    nearer: Costs = recorded_together(steps, held, more)
+    nearer: Costs = recorded_together(steps, held, between)
     tables = list[JointTable]()
     for space in order:
         tables.append(solve([space], nearer, move=move))
@@ -201,7 +201,7 @@ def in_order(
 
 
 def fill(table: JointTable, costs: Costs, move: float, /, *, first: int = 1) -> None:
-    """Set P, and n u + r + Q, of all free space for the steps n from `first`.
+    """Set P, and n u_f + r + Q, of all free space for the steps n from `first`.
 
     `table.unstored` already has P without the levels. `costs` are those of each level, as in
     `Space.costs`. A block of rows, which depend on no later ones, is filled at a time.
@@ -213,13 +213,17 @@ def fill(table: JointTable, costs: Costs, move: float, /, *, first: int = 1) -> 
 
 
 def _fill_rows(table: JointTable, here: slice, costs: Costs, move: float, first: int) -> None:
-    unstored, again, longest = table.unstored, table.again[:, here], table.unstored.shape[1] - 1
-    taped, back = table.taped, table.back[:, here]
+    unstored, outer, longest = (
+        table.unstored,
+        table.outer[:, here],
+        table.unstored.shape[1] - 1,
+    )
+    taped, outer_tape = table.taped, table.outer_tape[:, here]
     restarts, tapes = table.after_restart[:, here], table.after_tape[:, here]
     # P(n, F - a e_k) in descending order of n, so that both terms have the same order in memory.
     inner = [unstored[restart, ::-1] for restart in restarts]
     own = unstored[here, ::-1].copy()
-    sums = np.empty_like(again[0])
+    sums = np.empty_like(outer[0])
     for n in range(first, longest + 1):
         row, stored = unstored[here, n], list[Any]()
         for k, (write, _, tape, _) in enumerate(costs):
@@ -227,19 +231,19 @@ def _fill_rows(table: JointTable, here: slice, costs: Costs, move: float, first:
             stored.append(row)
             if (most := n - 1 if table.spaces[k].to_the_last else n - 2) > 0:
                 begin = longest - n + 1
-                terms = inner[k][:, begin : begin + most], again[k, :, 1 : most + 1]
+                terms = inner[k][:, begin : begin + most], outer[k, :, 1 : most + 1]
                 stored[k] = np.add(*terms, out=sums[:, :most]).min(axis=1)
                 np.minimum(row, write + stored[k], out=row)
-        for k in range(len(back)):
+        for k in range(len(outer_tape)):
             least = row
             if n > 1:
-                terms = own[:, longest - n + 1 : longest], back[k, :, 1:n]
+                terms = own[:, longest - n + 1 : longest], outer_tape[k, :, 1:n]
                 least = np.minimum(row, np.add(*terms, out=sums[:, : n - 1]).min(axis=1))
             taped[k, here, n] = least
-            back[k, :, n] = n * move + costs[k, 3] + least
+            outer_tape[k, :, n] = n * move + costs[k, 3] + least
         own[:, longest - n] = row
         for k, (_, read, _, _) in enumerate(costs):
-            again[k, :, n] = n * move + read + np.minimum(stored[k], row)
+            outer[k, :, n] = n * move + read + np.minimum(stored[k], row)
             inner[k][:, longest - n] = unstored[restarts[k], n]
 
 

@@ -1,19 +1,21 @@
 """Q of the recurrence on one level, for one row after another, by a min-plus convolution (kernels).
 
 Here, and in `hulls` and `certificates`, a chain of n steps has the length l = n - 1, as in Herrmann
-and Pallez (2020); `ell` in the code. F(l) is the cost to reverse l + 1 steps whose x_0 is stored:
+and Pallez (2020); `ell` in the code. Q(l) is the cost to reverse l + 1 steps whose x_0 is stored,
+u_f the cost to advance over a step, and r the cost to read x_0:
 
-    F(0) = low(0)
-    F(l) = min(low(l), min_{a + i = l - 1} inner(a) + again(i)),
-    again(i) = (i + 1) u + r + F(i)
+    Q(0) = low(0)
+    Q(l) = min(low(l), min_{a + i = l - 1} inner(a) + outer(i)),
+    outer(i) = (i + 1) u_f + r + Q(i)
 
-on whole numbers, for any functions `low` and `inner`. In the schedule, x_0 is stored, i + 1 steps
-are advanced (j of the recurrence), `inner` is the cost of the a + 1 other steps, and x_0 is read
-again for those i + 1 steps. For example, with u = 1, r = 0, low = inner = (0, inf, inf):
-F(1) = inner(0) + again(0) = 0 + 1 = 1, and F(2) = inner(0) + again(1) = 0 + 2 + 1 = 3.
+on whole numbers, for any functions `low` and `inner`. `low` is the cost if x_0 is discarded. In the
+schedule, x_0 is stored, the run advances over i + 1 steps (j of the recurrence), reverses the
+a + 1 other steps at the cost `inner`, and returns to x_0 for those i + 1 steps. For example, with
+u_f = 1, r = 0, low = inner = (0, inf, inf): Q(1) = inner(0) + outer(0) = 0 + 1 = 1, and
+Q(2) = inner(0) + outer(1) = 0 + 2 + 1 = 3.
 
 As two loops, this takes O(n^2) time (`plain` in `ckio.planners.dp.recurrence`). Mostly no inner
-loop is needed. The sum of the lower convex hulls of `inner` and `again` is convex in i and is never
+loop is needed. The sum of the lower convex hulls of `inner` and `outer` is convex in i and is never
 above a sum of the functions. Therefore, for each l, the code tries
 
 1. the best i for l - 1 and the next one, and i = l - 1, as `inner` is in the hull from a = 1 only;
@@ -25,13 +27,14 @@ above a sum of the functions. Therefore, for each l, the code tries
    (`hulls.window`), without those that a comparison with an earlier period excludes
    (`certificates.open_part`).
 
-No step assumes that `inner` or F is convex or periodic, but they save time if these nearly are.
+No step assumes that `inner` or Q is convex or periodic, but they save time if these nearly are.
 """
 
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from ckio.planners.base import Ints
 from ckio.planners.compiled import inner_kernel, kernel
 from ckio.planners.dp.certificates import (
     PeriodDifferences,
@@ -43,7 +46,6 @@ from ckio.planners.dp.certificates import (
 )
 from ckio.planners.dp.hulls import (
     Curve,
-    Ints,
     Sums,
     curve,
     descend,
@@ -58,25 +60,25 @@ LOW: Final = -1
 
 
 class Work(NamedTuple):
-    """F and its functions, by length.
+    """Q and its functions, by length.
 
     Attributes
     ----------
     low, least, split : int64 arrays
-        low; F; the best i, or LOW.
-    inner, again : Curve
+        low; Q; the best i, or LOW.
+    inner, outer : Curve
         The two functions; the hull of `inner` begins at length 1.
     past : PeriodDifferences
         For the comparison with an earlier period, when that saves time.
     near : int64 array of three elements
         The place where the sum of the hulls was least for the length before.
     move, read
-        u and r.
+        u_f and r.
     """
 
     low: Ints
     inner: Curve
-    again: Curve
+    outer: Curve
     least: Ints
     split: Ints
     past: PeriodDifferences
@@ -86,13 +88,13 @@ class Work(NamedTuple):
 
 
 class MinPlus:
-    """F for one pair of functions after another; only lengths at which F changes are solved."""
+    """Q for one pair of functions after another; only lengths at which Q changes are solved."""
 
     def __init__(self, size: int, /, *, move: int, read: int) -> None:
         self._work = Work(
             low=np.full(size, -1),
             inner=curve(size, begin=1),
-            again=curve(size, begin=0),
+            outer=curve(size, begin=0),
             least=np.zeros(size, np.int64),
             split=np.full(size, LOW),
             past=no_periods(size),
@@ -102,9 +104,9 @@ class MinPlus:
         )
 
     def solve(self, low: Ints, inner: Ints, /) -> tuple[int, Ints, Ints]:
-        """Return the first length that was solved, and F and the best i for all lengths.
+        """Return the first length that was solved, and Q and the best i for all lengths.
 
-        Before this length, F equals that of the call before. The next call overwrites both arrays.
+        Before this length, Q equals that of the call before. The next call overwrites both arrays.
         """
         work = self._work
         lows, inners = (
@@ -114,7 +116,7 @@ class MinPlus:
         changed = max(0, first - 1)
         work.low[changed:], work.inner.y[changed:] = low[changed:], inner[changed:]
         if first == 0:
-            work.least[0], work.again.y[0] = low[0], low[0] + work.move + work.read
+            work.least[0], work.outer.y[0] = low[0], low[0] + work.move + work.read
         _solve(work, max(1, first))
         return first, work.least, work.split
 
@@ -127,11 +129,11 @@ def _first_difference(one: Ints, other: Ints) -> int:
 
 @kernel
 def _solve(work: Work, first: int) -> None:
-    """Set F for all lengths from `first` >= 1; F of shorter lengths, and `inner`, are known."""
-    inner, again, longest = work.inner, work.again, len(work.low) - 1
+    """Set Q for all lengths from `first` >= 1; Q of shorter lengths, and `inner`, are known."""
+    inner, outer, longest = work.inner, work.outer, len(work.low) - 1
     if longest >= 1:
         enclose(inner, longest)
-    enclose(again, first - 1)
+    enclose(outer, first - 1)
     forget(work.past)
     work.near[:] = 0
     tried = 0
@@ -144,8 +146,8 @@ def _solve(work: Work, first: int) -> None:
         _try(work, ell, ell - 1)
         if ell > 1:
             tried += _solve_one(work, ell)
-        again.y[ell] = work.least[ell] + (ell + 1) * work.move + work.read
-        push(again, ell)
+        outer.y[ell] = work.least[ell] + (ell + 1) * work.move + work.read
+        push(outer, ell)
         if tried > longest:
             choose(work.past, inner)
             tried = -longest * longest  # choose the periods only once
@@ -154,7 +156,7 @@ def _solve(work: Work, first: int) -> None:
 @inner_kernel
 def _try(work: Work, ell: int, i: int) -> None:
     """Use i if it is better."""
-    value = work.inner.y[ell - 1 - i] + work.again.y[i]
+    value = work.inner.y[ell - 1 - i] + work.outer.y[i]
     if value < work.least[ell]:
         work.least[ell], work.split[ell] = value, i
 
@@ -162,7 +164,7 @@ def _try(work: Work, ell: int, i: int) -> None:
 @inner_kernel
 def _solve_one(work: Work, ell: int) -> int:
     """Use the best i; return how many were tried one by one."""
-    sums, past = Sums(work.inner, work.again, ell - 1), work.past
+    sums, past = Sums(work.inner, work.outer, ell - 1), work.past
     place = descend(sums, work.near[0], work.near[1], work.near[2])
     work.near[0], work.near[1], work.near[2] = place
     _try(work, ell, place[0])
@@ -177,8 +179,8 @@ def _solve_one(work: Work, ell: int) -> int:
                     _try(work, ell, i)
     if reachable >= work.least[ell]:
         return 0
-    keep_up(past, work.again, ell - 1)
-    part = open_part(past, work.again, work.least, ell)
+    keep_up(past, work.outer, ell - 1)
+    part = open_part(past, work.outer, work.least, ell)
     if part[0] >= part[1]:
         return 0
     begin, end = window(sums, place, work.least[ell], part)

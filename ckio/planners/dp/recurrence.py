@@ -2,19 +2,20 @@
 
 Costs are whole numbers here (`ckio.planners.dp.costs`), so that every comparison is exact. n is the
 number of steps and f the number of the free space on the level (`spaces`), f' the number after a
-tape is stored, f" the number after a restart checkpoint is stored, and `nearer` is P without the
-level. For P, x_0 is in the register only; for Q, it is also stored on the level. P_f(n) + n u_b is
-HierTime_k(n - 1, f) of Herrmann and Pallez (2020), and Q_f(n) + n u_b the same with a bar, where
-u_b is the time to reverse a step. For each f,
+tape is stored, f" the number after a restart checkpoint is stored. `nearer` is P of the levels
+before this one in their order, with all their space free; on the first level, of none. For P, x_0
+is in the register only; for Q, it is also stored on the level. w and r are the costs to write and
+read x_0, `tape` is w' + r', and u_f is the cost to advance over a step (`ckio.planners.dp`). For
+each f,
 
     low_f(n) = min(nearer(n), tape + P_f'(n - 1))
-    Q_f(n) = min(low_f(n), min_{1<=j<n} j u + P_f"(n - j) + r + Q_f(j))
+    Q_f(n) = min(low_f(n), min_{1<=j<n} j u_f + P_f"(n - j) + r + Q_f(j))
     P_f(n) = min(low_f(n), w + Q_f(n))              (w >= 0, so that w + low changes nothing)
 
 and `ckio.planners.dp.min_plus` solves the second line.
 
-For example, with one slot that costs nothing and u = 1, the least cost of n steps is n (n - 1) / 2,
-because each step is reached from x_0:
+For example, with one slot that costs nothing and u_f = 1, the least cost of n steps is
+n (n - 1) / 2, because each step is reached from x_0:
 
     >>> from ckio.planners.dp.spaces import slots_of
     >>> (table,) = in_order([slots_of("RAM", 0, 1, write=0, read=0)], 5, move=1, held=1)
@@ -46,9 +47,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Kind
+from ckio.planners.base import Ints
 from ckio.planners.compiled import kernel
 from ckio.planners.dp.costs import INFEASIBLE
-from ckio.planners.dp.hulls import Ints
 from ckio.planners.dp.min_plus import MinPlus
 from ckio.planners.dp.spaces import Numbers, Space, recorded_together
 from ckio.planners.dp.unroll import NEARER, StoreDecision
@@ -174,13 +175,14 @@ class Table:
 
 
 def in_order(
-    order: Sequence[Space], steps: int, /, *, move: int, held: int, more: int = 0
+    order: Sequence[Space], steps: int, /, *, move: int, held: int, between: int = 0
 ) -> tuple[Table, ...]:
     """Solve the levels one after the other, for up to `steps` steps.
 
-    The working memory holds the tapes of `held` steps, at a cost of `more` for each but the last.
+    The working memory holds the tapes of `held` steps, at a cost of `between` for each but the
+    last.
     """
-    nearer = recorded_together(steps, held, more)
+    nearer = recorded_together(steps, held, between)
     tables = list[Table]()
     for space in order:
         rows = _endless_rows if space.endless else _rows
@@ -238,10 +240,10 @@ def _endless_rows(space: Space, nearer: Ints, move: int) -> Iterator[Row]:
     for tape, restart in zip(space.after_tape, space.after_restart, strict=True):
         known.append(nearer.copy())
         taped, inner = ([*known, nowhere][after] for after in (tape, restart))  # -1: does not fit
-        stored, again = np.zeros((2, len(nearer)), np.int64)
+        stored, outer = np.zeros((2, len(nearer)), np.int64)
         split = np.zeros(len(nearer), np.int32)
         costs = int(space.write), int(space.read), int(min(space.tape, INFEASIBLE))
-        plain(RowFunctions(nearer, taped, inner, known[-1], stored, again, split), move, *costs)
+        plain(RowFunctions(nearer, taped, inner, known[-1], stored, outer, split), move, *costs)
         yield Row(0, known[-1], stored, split)
 
 
@@ -256,23 +258,23 @@ class RowFunctions(NamedTuple):
     inner: Ints
     unstored: Ints
     stored: Ints
-    again: Ints
+    outer: Ints
     split: NDArray[np.int32]
 
 
 @kernel
 def plain(row: RowFunctions, move: int, write: int, read: int, tape: int) -> None:
     """Set P_f, Q_f and the best j by their definition, with a loop over all j."""
-    nearer, taped, inner, unstored, stored, again, split = row
+    nearer, taped, inner, unstored, stored, outer, split = row
     for n in range(1, len(nearer)):
         low = min(nearer[n], tape + taped[n - 1])
         least, best = low, 0
         for j in range(1, n):
-            value = inner[n - j] + again[j]
+            value = inner[n - j] + outer[j]
             if value < least:
                 least, best = value, j
         stored[n], split[n] = least, best
-        again[n] = least + n * move + read
+        outer[n] = least + n * move + read
         unstored[n] = min(low, write + least)
 
 

@@ -6,10 +6,10 @@ lengths of the segments are then the solution of a small integer program (see
 `ckio.planners.dp.group`, which also proves how long a segment can be). A segment of d steps that
 begins on level k with f free slots costs
 
-    phi_k,f(d) = d u + w_k + r_k + Q_k,f(d),   phi_k,f(1) <= w'_k + r'_k,
+    phi_k,f(d) = d u_f + w_k + r_k + Q_k,f(d),   phi_k,f(1) <= w'_k + r'_k,
 
 where the second relation holds because a segment of one step may be a tape. For example, with
-u = 1, w_k = r_k = 0 and Q_k,f(2) = 1, phi_k,f(2) = 3. The segments have L = n - h steps in total,
+u_f = 1, w_k = r_k = 0 and Q_k,f(2) = 1, phi_k,f(2) = 3. The segments have L = n - h steps in total,
 because P does not decrease with n and the last h steps cost nothing.
 
 Therefore the tables of the recurrence need only the length of one or two segments, and not that of
@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ckio.actions import Kind
-from ckio.planners.dp.group import Ints, SlotKinds, Taken, longest_worthwhile, multiplier, optimum
+from ckio.planners.base import Ints
+from ckio.planners.dp.group import SlotKinds, Taken, longest_worthwhile, multiplier, optimum
 from ckio.planners.dp.spaces import Space
 from ckio.planners.dp.unroll import Segment
 

@@ -3,7 +3,7 @@
 The first sweep divides a chain into segments. A segment of d steps begins with a restart
 checkpoint, or it is one step whose tape is stored. With Q from the tables of `mixed`, it costs
 
-    phi_k,f(d) = w_k + r_k + d u + Q_k,f(d),     or w'_k + r'_k for the tape of one step,
+    phi_k,f(d) = d u_f + w_k + r_k + Q_k,f(d),     or w'_k + r'_k for the tape of one step,
 
 where f is the number of the free space on level k at the begin of the segment. Let each step be
 worth theta seconds. Then the best way to fill a level does not depend on the length of the chain,
@@ -16,7 +16,7 @@ steps, because the last h steps cost nothing, and theta is a Lagrange multiplier
 steps, the other fewer. The sweep follows the first one while more than some f is free, and then the
 second one; each is optimal from any f. Of these f the greatest is taken with which the sweep covers
 n steps. It covers at most about a segment more, and segments are made shorter to fit. The sweep is
-at most `Sweep.seconds` - `Sweep.bound` above the optimum.
+at most `Sweep.cost` - `Sweep.bound` above the optimum.
 
 For example, let a level store two states at no cost, let a step take 1 s, and h = 1. Segments cost
 phi_2(d) = 1, 3, 5, 8 (the advance to their end and, for d = 2, one more step) and phi_1(d) = 1, 3,
@@ -34,20 +34,17 @@ from math import inf
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ckio.actions import Kind
+from ckio.planners.base import Ints, Seconds
 from ckio.planners.compiled import kernel
 from ckio.planners.dp.costs import INFEASIBLE
-from ckio.planners.dp.hulls import Ints
 from ckio.planners.dp.recurrence import Table
 from ckio.planners.dp.segments import MOST_CELLS, LongPlan, Solve
 from ckio.planners.dp.spaces import Numbers, Space
 from ckio.planners.dp.unroll import Segment
 
 # mypy: disable-error-code="no-any-return"
-
-Seconds = NDArray[np.float64]
 
 _ROUNDS: Final = 80
 """The most rounds of the search for theta; usually it ends after ten or twenty."""
@@ -56,11 +53,12 @@ _SHORTEST: Final = 512
 """The longest segment, in steps, of the first tables."""
 
 _STOP: Final = -1
-"""The choice of no segment; 0 is the tape of one step, and d > 0 a segment of d steps."""
+"""The choice to store nothing more on a level; 0 is the tape of one step, and d > 0 a segment of d
+steps."""
 
 
 class SweepCosts(NamedTuple):
-    """Costs of the first sweep and of its checkpoints, in seconds.
+    """Costs of the first sweep and of its checkpoints, in the unit of `SegmentTables.stored`.
 
     Attributes
     ----------
@@ -80,23 +78,20 @@ class SweepCosts(NamedTuple):
 
 @dataclass(frozen=True)
 class Sweep:
-    """A first sweep of n steps.
+    """A first sweep of n steps; costs have the unit of `SweepCosts`.
 
     Attributes
     ----------
     segments : tuple of Segment
         The segments in the order of the chain, one by one.
-    rest : int
-        The steps after the segments, recorded and reversed together.
-    seconds : float
+    cost : float
         The cost, without recording and reversing each step once.
     bound : float
         A lower bound of the cost of all hierarchical plans.
     """
 
     segments: tuple[Segment, ...]
-    rest: int
-    seconds: float
+    cost: float
     bound: float
 
 
@@ -111,7 +106,9 @@ class _Fill(NamedTuple):
 
 @dataclass(frozen=True)
 class SegmentTables:
-    """The stages of `mixed` for segments up to a length, in units of `unit` seconds.
+    """The stages of `mixed` for segments up to a length.
+
+    `stored` has costs in whole units if `unit` is 1, and in seconds if it is the seconds of a unit.
 
     The working memory holds the tapes of `held` steps.
     """
@@ -127,7 +124,7 @@ class SegmentTables:
 
     @cached_property
     def stored(self) -> tuple[Seconds, ...]:
-        """Q in seconds by stage, as arrays (rows, steps); infinite if there is none."""
+        """Q by stage, as arrays (rows, steps); infinite if there is none."""
         return tuple(_stored(stage, self.unit) for stage in self.stages)
 
 
@@ -139,14 +136,14 @@ def _stored(stage: Table, unit: float) -> Seconds:
 
 
 def sweep_of_segments(
-    order: Sequence[Space], steps: int, solve: Solve, /, *, held: int, more: int = 0
+    order: Sequence[Space], steps: int, solve: Solve, /, *, held: int, between: int = 0
 ) -> LongPlan | None:
     """Return the plan with the best first sweep.
 
     Access costs the same in the first sweep and later. `solve` computes the tables of segments up
     to a length, in the unit of the costs. The length is doubled until it is at least twice that of
-    the longest segment. Each of the last steps, which are recorded together, costs `more`. Return
-    None if the tables would be too large.
+    the longest segment. Each of the last steps, which are recorded together, costs `between`.
+    Return None if the tables would be too large.
     """
     longest = _SHORTEST
     while True:
@@ -156,14 +153,14 @@ def sweep_of_segments(
             restart=np.array([float(space.write + space.read) for space in order]),
             tape=np.array([float(space.tape) for space in order]),
             move=float(stages[0].move),
-            at_end=float(more),
+            at_end=float(between),
         )
         sweep = first_sweep(tables, costs, steps)
         longest *= 2
         if sweep is not None and 2 * max(it.steps for it in sweep.segments) <= tables.longest:
             alike = groupby(sweep.segments)
             first = tuple(segment._replace(copies=len(list(group))) for segment, group in alike)
-            return LongPlan(first, sweep.seconds, sweep.bound, stages)
+            return LongPlan(first, sweep.cost, sweep.bound, stages)
         if longest > steps or sum(len(it.rows) for it in stages) * longest > MOST_CELLS:
             return None
 
@@ -211,7 +208,7 @@ class _Search:
             else:
                 first = middle
         segments, rest = self._shorten(*self._path(low, high, last))
-        return Sweep(tuple(segments), rest, self._seconds(segments, rest), bound)
+        return Sweep(tuple(segments), self._seconds(segments, rest), bound)
 
     def _endless(self) -> tuple[float, Segment | None]:
         """Return the least seconds for each step on levels that never fill, and its segment."""
@@ -237,7 +234,7 @@ class _Search:
         at = sum(it.stage > unit.stage for it in segments)
         segments[at:at] = more
         bound = high.seconds + top * missing
-        return Sweep(tuple(segments), rest, self._seconds(segments, rest), bound)
+        return Sweep(tuple(segments), self._seconds(segments, rest), bound)
 
     def _fill(self, theta: float) -> _Fill:
         """Return the best way to fill the levels if each step is worth theta seconds."""

@@ -27,13 +27,14 @@ from ckio.planners.dp.spaces import Numbers, Space
 from ckio.planners.draft import Draft
 
 _TILES: Final = range(4, 1 << 13)
-"""Lengths of the parts whose actions are computed once."""
+"""Lengths, in steps, of the parts whose actions are computed once. Shorter parts have few actions,
+and longer ones occur seldom."""
 
 _MOST_TILED: Final = 1 << 21
 """The most actions in all tiles together: forty megabytes."""
 
 _DEEPEST: Final = 20
-"""The most levels of tiles that consist of other tiles."""
+"""How deep tiles may consist of other tiles, because each is made by a call within a call."""
 
 
 class StoreDecision(NamedTuple):
@@ -170,12 +171,12 @@ class Unrolling:
         empty = self.stages[last].empty if self.stages else 0
         self._reverse(_StepsLeft(at, length - at, last, empty, None))
         for segment, begin in zip(reversed(first), reversed(begins), strict=True):
-            tile = self.back(segment)
+            tile = self.reversal(segment)
             ends = range(begin, begin + segment.steps * segment.copies, segment.steps)
             self._draft.lay(tile, ends[::-1])
         return self._draft
 
-    def back(self, segment: Segment) -> Actions:
+    def reversal(self, segment: Segment) -> Actions:
         """Return the actions that reverse one of these segments, at step 0."""
         part: _StepsLeft | _Spend = _StepsLeft(0, segment.steps, segment.stage, segment.free, 0)
         if segment.kind is Kind.TAPE:
@@ -192,8 +193,7 @@ class Unrolling:
         """Write the checkpoint of a segment, and go to the end of the segment."""
         level = self.level(segment)
         if segment.kind is Kind.TAPE:
-            self._draft.record(at, at + 1)
-            self._draft.write(at, level=level, kind=Kind.TAPE)
+            self._draft.store_tape(at, level=level)
         else:
             self._draft.write(at, level=level)
             self._draft.advance(at, at + segment.steps)
@@ -213,9 +213,7 @@ class Unrolling:
         while self._todo:
             match self._todo.pop():
                 case _Spend(step, level):
-                    self._draft.read(step, level=level, kind=Kind.TAPE)
-                    self._draft.discard(step, level=level, kind=Kind.TAPE)
-                    self._draft.reverse(step, step + 1)
+                    self._draft.spend_tape(step, level=level)
                 case part if part is not left and part.length in _TILES:
                     self._lay(part)
                 case part:
@@ -254,8 +252,7 @@ class Unrolling:
         match self._to_store[stage](length, free):
             case StoreDecision(Kind.TAPE, place):
                 level = self._numbers[stage][place]
-                self._draft.record(at, at + 1)
-                self._draft.write(at, level=level, kind=Kind.TAPE)
+                self._draft.store_tape(at, level=level)
                 self._todo.append(_Spend(at, level))
                 after = self._after_tape[stage][place][free]
                 return _StepsLeft(at + 1, length - 1, stage, after, place, Kind.TAPE)

@@ -28,7 +28,7 @@ from ckio.platform.chain import SIZES, Chain
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 
-__all__ = ["best_policy", "overlapped", "plan", "prepare"]
+__all__ = ["best_policy", "overlapped", "prepare"]
 
 _ROUNDING: Final = 1e-9
 """If a plan is below the lower bound by more than this (relative), a weaker bound replaces it."""
@@ -40,15 +40,7 @@ _SHORT: Final = 5_000
 """Steps up to which all named planners are simulated: less than a second."""
 
 
-def overlapped(chain: Chain, platform: Platform, /) -> Plan:
-    """Return the result of `plan`, whose attribute `overlap` is the policy for running it.
-
-    Raises the errors of `plan`.
-    """
-    return plan(chain, platform)
-
-
-def plan(
+def overlapped(
     chain: Chain,
     platform: Platform,
     /,
@@ -116,7 +108,7 @@ def best_policy(schedule: Schedule, platform: Platform, /) -> tuple[Overlap, flo
 
 
 def prepare(platform: Platform, /) -> None:
-    """Load the compiled code that `plan` needs for this platform, or compile it the first time."""
+    """Load the compiled code that `overlapped` needs here, or compile it the first time."""
     if len(platform.levels) > 1 or memory_level(platform) is None:
         compiled.prepare(__name__)
 
@@ -129,14 +121,14 @@ def warm_up() -> None:
     near, far = Level(name="near", capacity=4), Level(name="far", write=slow, read=slow)
     for capacity, tapes in ((9, True), (9, False), (None, True)):
         levels = near, replace(far, capacity=capacity, backend="directory")
-        plan(chain, Platform(levels, working_memory=2), tapes=tapes)
+        overlapped(chain, Platform(levels, working_memory=2), tapes=tapes)
 
 
 def _enter_named(race: Race, chain: Chain, platform: Platform, *, tapes: bool) -> dict[str, str]:
     """Enter the schedules of all planners that apply; return the refusals of others by name."""
     planners = compared("tapes", "states") if tapes else compared("states")
     if chain.length <= _SHORT and not chain.varies:
-        planners |= compared("follower")
+        planners |= compared("regular")
     found, refused = run_planners(planners, chain, platform)
     for name, schedule in found.items():
         race.enter(schedule, name, thoroughly=True)

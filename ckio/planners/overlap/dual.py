@@ -45,11 +45,11 @@ from scipy.optimize import linprog
 
 from ckio.actions import Key, Kind
 from ckio.actions.columns import KIND_CODE, RECORD, WRITE
-from ckio.planners.base import held_steps, without_notes
+from ckio.planners.base import Seconds, held_steps, without_notes
 from ckio.planners.dp import recurrence
 from ckio.planners.dp.costs import IntegerCosts
 from ckio.planners.dp.spaces import Space, orders, spaces, with_units
-from ckio.planners.dp.sweep import Seconds, SegmentTables, SweepCosts, first_sweep
+from ckio.planners.dp.sweep import SegmentTables, SweepCosts, first_sweep
 from ckio.planners.dp.unroll import Segment, Unrolling
 from ckio.planners.recording import quickest, recorded
 from ckio.platform import Level, Platform, memory_level
@@ -62,7 +62,8 @@ _PARTS: Final = 1000
 """Costs in the tables are rounded down to multiples of a step divided by this."""
 
 _SHORTEST: Final = 512
-"""The longest segment, in steps, of the first tables; doubled if the best plan needs more."""
+"""The longest segment, in steps, of the first tables; doubled if the best plan has one of more than
+half of it."""
 
 _LARGEST: Final = 1 << 21
 """The most numbers in all tables of one plan: 16 MB."""
@@ -111,13 +112,11 @@ class DualPlan:
     schedule : Schedule
     segments : tuple of Segment
         The segments of its first sweep, one by one.
-    multipliers : float64 array (2, 1 + channels)
-        a and b.
     value : float
-        Its cost at these multipliers: a bound of the makespan, in seconds.
+        Its cost at the multipliers: a bound of the makespan, in seconds.
     load : float64 array (2, 1 + channels)
         C, B_1, B_2, ... of both phases.
-    held : int
+    stored : int
         Bytes stored on the memory level at the end of phase f.
     unrolling : Unrolling
         The actions of the segments.
@@ -125,10 +124,9 @@ class DualPlan:
 
     schedule: Schedule
     segments: tuple[Segment, ...]
-    multipliers: Seconds
     value: float
     load: Seconds
-    held: int
+    stored: int
     unrolling: Unrolling
 
 
@@ -207,9 +205,9 @@ class Problem:
         near = Level(name="none") if self.near is None else self.platform.levels[self.near]
         sizes = [near.stored(self.chain.restart), near.stored(self.chain.tape)]
         here = (it for it in sweep.segments if order[it.stage].number == self.near)
-        held = sum(sizes[it.kind is Kind.TAPE] for it in here)
+        stored = sum(sizes[it.kind is Kind.TAPE] for it in here)
         value, load = self._value(multipliers, sweep.bound), self._load(schedule)
-        return DualPlan(schedule, sweep.segments, multipliers, value, load, held, unrolling)
+        return DualPlan(schedule, sweep.segments, value, load, stored, unrolling)
 
     def schedule(self, unrolling: Unrolling, segments: Sequence[Segment], /) -> Schedule:
         """Return the schedule that begins with these segments."""
@@ -339,20 +337,20 @@ def _accesses(problem: Problem) -> Accesses:
                 (profile.read_own or memory.read)(copied),
                 0.0,
             ]
-            beside = [
+            transfers = [
                 (profile.write_beside or level.write)(nbytes),
                 (profile.read_beside or level.read)(nbytes),
                 direct[_DISCARD],
             ]
-            lost = [profile.write_hinders, profile.read_hinders, profile.discard_hinders]
+            delays = [profile.write_hinders, profile.read_hinders, profile.discard_hinders]
             # The program waits for the transfer itself where this costs it less.
-            own[at, :, kind] = np.minimum(np.add(copies, [it(nbytes) for it in lost]), direct)
-            moved[at, :, kind] = np.minimum(beside, direct)
+            own[at, :, kind] = np.minimum(np.add(copies, [it(nbytes) for it in delays]), direct)
+            moved[at, :, kind] = np.minimum(transfers, direct)
     return Accesses(own, moved)
 
 
-def dual(problem: Problem, look: Callable[[Schedule], object], /) -> float:
-    """Return the greatest bound in seconds; 0 without any plan. `look` is called with each plan.
+def dual(problem: Problem, simulate: Callable[[Schedule], object], /) -> float:
+    """Return the greatest bound in seconds; 0 without any plan. Each plan is simulated.
 
     Raises NoSchedule if the levels are too small.
     """
@@ -366,7 +364,7 @@ def dual(problem: Problem, look: Callable[[Schedule], object], /) -> float:
         plan = problem.plan(first[turn] if turn < len(first) else multipliers)
         if plan is None:
             break
-        look(plan.schedule)
+        simulate(plan.schedule)
         found.append(plan)
         bound = max(bound, plan.value)
         multipliers, upper = _master(problem, found)
@@ -392,7 +390,7 @@ def _master(problem: Problem, cuts: Sequence[DualPlan]) -> tuple[Seconds, float]
             row[1 + channel], row[width // 2 + 1 + channel] = sign, -sign
             row[-1] = -unit / max(each * memory, 1e-9 * unit) if memory is not None else 0.0
             turn.append(row)
-    free = [1.0 - cut.held / memory if memory else 1.0 for cut in cuts]
+    free = [1.0 - cut.stored / memory if memory else 1.0 for cut in cuts]
     rows = np.c_[-loads / unit, np.ones(len(cuts)), free]
     ones = np.zeros((2, width + 2))
     ones[0, : width // 2] = ones[1, width // 2 : width] = 1.0

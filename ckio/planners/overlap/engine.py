@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from ckio.actions import Advance
 from ckio.actions.columns import KINDS, WRITE
 from ckio.overlap.costs import transfer_seconds
+from ckio.planners.base import Ints, Seconds
 from ckio.planners.compiled import inner_kernel, kernel
 from ckio.platform import Level, Platform, memory_level
 from ckio.platform.chain import Chain
@@ -24,9 +25,6 @@ from ckio.schedule import Schedule, bytes_moved, seconds_of
 from ckio.schedule.policy import Overlap
 
 # mypy: disable-error-code="no-any-return"
-
-Ints = NDArray[np.int64]
-Seconds = NDArray[np.float64]
 
 COMPUTE, NEAR_READ, NEAR_WRITE, NEAR_DISCARD, FAR_WRITE, FAR_READ, FAR_DISCARD = range(7)
 """Codes of a row of the program; near is the memory level."""
@@ -86,8 +84,9 @@ class TransferProgram(NamedTuple):
         Seconds that the program loses by a transfer in the background, and after a wait for one.
     nbytes, channel, key : int64 arrays
         Bytes of the pool; the channel of a far level; a number for the key and its level.
-    late, moved : int64 arrays
-        The number of a level whose writes may have to wait for the device, or NONE; stored bytes.
+    limited, moved : int64 arrays
+        For a write to a level whose device accepts a limited number of bytes at a time (`Device`):
+        the number of the level, else NONE; the bytes that are moved.
     clock : float64 array, one longer
         Seconds of computing before the row.
     source : int64 array
@@ -108,7 +107,7 @@ class TransferProgram(NamedTuple):
     nbytes: Ints
     channel: Ints
     key: Ints
-    late: Ints
+    limited: Ints
     moved: Ints
     clock: Seconds
     source: Ints
@@ -128,7 +127,12 @@ class Policy(NamedTuple):
 
 
 class Device(NamedTuple):
-    """By level: bytes that wait for the device at time `since`, their limit, and bytes a second."""
+    """By level: bytes that wait for the device at time `since`, their limit, and bytes a second.
+
+    A write that exceeds the limit `dirty` takes longer, until the device has moved the excess. For
+    example, if 3 GB wait, the limit is 3 GB and the device moves 0.5 GB a second, a write of 1 GB
+    takes 2 s longer.
+    """
 
     waiting: Seconds
     since: Seconds
@@ -137,7 +141,23 @@ class Device(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state of a program: columns by row, by channel, by level, totals, and by key."""
+    """The state of a program.
+
+    Attributes
+    ----------
+    status, following : int64 arrays, by row
+        The status of a staged write or a read ahead; the next row in the queue of its channel.
+    head, tail : int64 arrays, by channel
+        The first and the last row of the queue of writes and discards.
+    now, until : arrays, by channel
+        The row in transfer, or NONE, and the time in seconds when it ends.
+    wanted, reads : int64 arrays, by channel
+        The read for which the program waits, or NONE; the next read that may be made ahead.
+    device : Device
+        The bytes that wait for each device.
+    totals : array of one PROGRAM
+        The program and the pool.
+    """
 
     status: Ints
     following: Ints
@@ -149,10 +169,9 @@ class State(NamedTuple):
     until: Seconds
     device: Device
     totals: NDArray[np.void]
-    last: Ints
 
 
-def _state(schedule: Schedule, platform: Platform, channels: int, keys: int) -> State:
+def _state(schedule: Schedule, platform: Platform, channels: int) -> State:
     """Return a state for one schedule, with the limits of devices whose writes may have to wait."""
     rows, levels = len(schedule) + 1, len(platform.levels)
     status, following = np.zeros((2, rows), np.int64)
@@ -162,8 +181,8 @@ def _state(schedule: Schedule, platform: Platform, channels: int, keys: int) -> 
         if level.profile and level.profile.dirty is not None and level.profile.drained:
             device.dirty[number] = level.profile.dirty
             device.drained[number] = level.profile.drained
-    totals, last, until = np.zeros(1, PROGRAM), np.full(keys, NONE), np.zeros(channels)
-    return State(status, following, head, tail, now, wanted, reads, until, device, totals, last)
+    totals, until = np.zeros(1, PROGRAM), np.zeros(channels)
+    return State(status, following, head, tail, now, wanted, reads, until, device, totals)
 
 
 class Replayed:
@@ -178,9 +197,9 @@ class Replayed:
         self._pool = ALL
         if self._near is not None:
             self._pool = _limit(platform.levels[self._near].capacity)
-        self._program, keys = _program_of(schedule, platform, self._near)
+        self._program = _program_of(schedule, platform, self._near)
         self._synchronous = seconds_of(schedule, platform)
-        self._state = _state(schedule, platform, len(self._program.first), keys)
+        self._state = _state(schedule, platform, len(self._program.first))
 
     def seconds(self, overlap: Overlap, /) -> float:
         """Return the makespan with a policy, in seconds; infinite if the program never ends."""
@@ -204,10 +223,8 @@ def _limit(count: int | None) -> int:
     return ALL if count is None else min(count, ALL)
 
 
-def _program_of(
-    schedule: Schedule, platform: Platform, near: int | None, /
-) -> tuple[TransferProgram, int]:
-    """Return the program of a schedule and its number of keys; nothing is stored at its start."""
+def _program_of(schedule: Schedule, platform: Platform, near: int | None, /) -> TransferProgram:
+    """Return the program of a schedule; nothing is stored at its start."""
     actions, levels = schedule.actions, platform.levels
     channels = {
         name: number
@@ -221,7 +238,7 @@ def _program_of(
     pooled = nbytes if near is None else np.where(far, nbytes, levels[near].stored_of(nbytes))
     channel = np.array([*(channels.get(level.channel, 0) for level in levels), 0])[of_level]
     waits = [it.profile is not None and it.profile.dirty is not None for it in levels]
-    late = np.where((actions.op == WRITE) & np.array([*waits, False])[of_level], of_level, NONE)
+    limited = np.where((actions.op == WRITE) & np.array([*waits, False])[of_level], of_level, NONE)
     states, kinds = schedule.chain.length + 1, len(KINDS)
     key = (of_level.astype(np.int64) * kinds + actions.kind) * states
     key += np.where(access, actions.begin, 0)
@@ -243,7 +260,7 @@ def _program_of(
         nbytes=ints(pooled),
         channel=ints(channel),
         key=ints(key),
-        late=ints(late),
+        limited=ints(limited),
         moved=ints(bytes_moved(schedule, platform)),
         clock=np.zeros(len(actions) + 1),
         source=source,
@@ -252,9 +269,8 @@ def _program_of(
         follows=follows,
         first=np.zeros(len(channels), np.int64),
     )
-    keys = len(levels) * kinds * states
-    link(made, np.full(keys, NONE))
-    return made, keys
+    link(made, np.full(len(levels) * kinds * states, NONE))
+    return made
 
 
 @kernel
@@ -368,7 +384,7 @@ def _waiting(device: Device, number: int, now: float) -> float:
 @inner_kernel
 def _longer(program: TransferProgram, device: Device, row: int, now: float) -> float:
     """Return the additional seconds of a write that begins now."""
-    number = program.late[row]
+    number = program.limited[row]
     if number == NONE:
         return 0.0
     over = _waiting(device, number, now) + program.moved[row] - device.dirty[number]
@@ -378,7 +394,7 @@ def _longer(program: TransferProgram, device: Device, row: int, now: float) -> f
 @inner_kernel
 def _add(program: TransferProgram, device: Device, row: int, now: float) -> None:
     """Add the bytes of a write that ends now."""
-    number = program.late[row]
+    number = program.limited[row]
     if number != NONE:
         device.waiting[number] = _waiting(device, number, now) + program.moved[row]
         device.since[number] = now

@@ -19,14 +19,13 @@ import numpy as np
 
 from ckio.actions import Kind
 from ckio.actions.columns import DISCARD, KIND_CODE, REVERSE, WRITE
-from ckio.planners.dp.sweep import Seconds
+from ckio.planners.base import Seconds
 from ckio.planners.dp.unroll import Segment
 from ckio.planners.overlap.dual import DualPlan, Problem
 from ckio.schedule import Schedule
 
 _FRACTIONS: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
-"""Program seconds for one second of a channel."""
-
+"""Cost of a second of a channel in seconds of the program; with less, more is stored far."""
 
 _RESERVES: Final = (0, 1, 2)
 """Checkpoints that memory leaves free."""
@@ -62,7 +61,7 @@ class _Use:
 
 def _use(problem: Problem, plan: DualPlan, segment: Segment) -> _Use:
     chain, levels = problem.chain, problem.platform.levels
-    back, is_a_tape = plan.unrolling.back(segment), segment.kind is Kind.TAPE
+    back, is_a_tape = plan.unrolling.reversal(segment), segment.kind is Kind.TAPE
     sizes = np.array([[it.stored(chain.restart), it.stored(chain.tape)] for it in levels])
     added, peak = np.zeros((2, len(levels)))
     own = plan.unrolling.level(segment)

@@ -29,13 +29,12 @@ from ckio.actions import Action, Discard, Key, Kind, Read, Reverse, Write
 from ckio.actions.checks import as_float
 from ckio.actions.columns import KIND_CODE, READ, REVERSE, WRITE, Actions
 from ckio.errors import BadInput, NoSchedule
+from ckio.planners.base import Ints
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, seconds_of
 
 _ADJOINT: Final = KIND_CODE[Kind.ADJOINT]
-
-_Ints = NDArray[np.int64]
 
 
 def with_adjoint_checkpoints(
@@ -146,8 +145,8 @@ def _check_complete(schedule: Schedule, body: Schedule, held: Read | None) -> No
 class _Points:
     """The points where the adjoint is stored: `at` is the number of a Reverse, `step` its step."""
 
-    at: _Ints
-    step: _Ints
+    at: Ints
+    step: Ints
 
 
 def _points(schedule: Schedule, platform: Platform, every: float) -> _Points:
@@ -261,7 +260,7 @@ def adjoint_seconds(chain: Chain, platform: Platform, level: int, /) -> float:
     return here.write(nbytes) + here.discard(nbytes)
 
 
-_HELD = 2
+_ADJOINTS = 2
 """The most adjoints on the level at a time; the older is discarded after the next is complete."""
 
 
@@ -273,7 +272,7 @@ def aside(platform: Platform, chain: Chain, level: int, /) -> Platform:
     and NoSchedule if the level is too small.
     """
     here = _storing(platform, level)
-    needed = _HELD * here.stored(chain.largest("adjoint"))
+    needed = _ADJOINTS * here.stored(chain.largest("adjoint"))
     if here.capacity is not None and here.capacity < needed:
         raise NoSchedule(
             f"two adjoints need {needed} bytes on level {here.name}, which has {here.capacity}:"

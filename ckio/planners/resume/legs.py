@@ -236,7 +236,10 @@ class _Segments:
 
 
 def _at_most(level: Level, steps: int, sizes: tuple[int, int]) -> Level:
-    """Return the level without a capacity if `steps` steps never fill it; else unchanged."""
+    """Return the level without a capacity if `steps` steps never fill it; else unchanged.
+
+    Platforms that differ only in space that is not needed are then equal, and planned once.
+    """
     most = steps * sum(level.stored(size) for size in sizes)  # each is rounded up by itself
     enough = level.capacity is None or level.capacity >= most
     return replace(level, capacity=None) if enough else level

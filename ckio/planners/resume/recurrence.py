@@ -1,17 +1,17 @@
 """Which restart keys to keep: a recurrence over a stack of keys.
 
 The steps after the last kept key, x_e, are reversed in the free space that all kept keys leave.
-This space depends only on the number of kept keys on each level, the vector u. Therefore it
-suffices to know G_i(u, m), the least seconds to reverse [0, m) if the last kept key is number i,
-and H_i(u, m), the least of G_0 .. G_i:
+This space depends only on the number of kept keys on each level, the vector v. Therefore it
+suffices to know G_i(v, m), the least seconds to reverse [0, m) if the last kept key is number i,
+and H_i(v, m), the least of G_0 .. G_i:
 
-    G_i(u, e + x) = min over 0 < j < x:   r + j u_f + P(x - j, u) + G_i(u, e + j)
-                             0 <= j < x:  r + j u_f + P(x - j, u - 1_i) + H_{i-1}(u - 1_i, e + j)
-                                          H_{i-1}(u - 1_i, e + x)
-    H_i(u, m)     = min(H_{i-1}(u, m), d_i + G_i(u, m)),  with H_{-1}(0, 0) = 0 and no other
+    G_i(v, e + x) = min over 0 < j < x:   r + j u_f + P(x - j, v) + G_i(v, e + j)
+                             0 <= j < x:  r + j u_f + P(x - j, v - 1_i) + H_{i-1}(v - 1_i, e + j)
+                                          H_{i-1}(v - 1_i, e + x)
+    H_i(v, m)     = min(H_{i-1}(v, m), d_i + G_i(v, m)),  with H_{-1}(0, 0) = 0 and no other
 
-where r is the time to read x_e, u_f the time to advance a step, P(l, u) the time to reverse l steps
-in the space that u leaves (the recurrence of `mixed`), and 1_i is one key on the level of key i.
+where r is the time to read x_e, u_f the time to advance a step, P(l, v) the time to reverse l steps
+in the space that v leaves (the recurrence of `mixed`), and 1_i is one key on the level of key i.
 The three lines mean:
 
 1. Read x_e, reverse the last x - j steps, and keep x_e.
@@ -20,17 +20,17 @@ The three lines mean:
 
 The state in the register counts as one more key on every level; its d is the time to write it
 there. For stored keys d is 0. If tapes are stored, the tape of step m - 1 may be read instead:
-G_i(u, m) <= r + G_i(u, m - 1) - record.
+G_i(v, m) <= r + G_i(v, m - 1) - record.
 
 For example, let x_0 be the only key, on the only level, with r = u_f = 1 s, and let the working
-memory hold one tape, so that P(1, u) = 0. Line 2 gives G_0(1, 1) = r + P(1, 0) + H_{-1}(0, 0) =
+memory hold one tape, so that P(1, v) = 0. Line 2 gives G_0(1, 1) = r + P(1, 0) + H_{-1}(0, 0) =
 1 s, and line 1 gives G_0(1, 2) = r + u_f + P(1, 1) + G_0(1, 1) = 3 s: read x_0, advance one step,
 reverse the second step, read x_0 again and reverse the first step.
 
 This is exact if m is every step. Of a long chain, m is the end of every block of 2^k steps. P for
 blocks is solved by the recurrence of `mixed` in blocks: of 2^k steps from half as many blocks of
 2^(k-1), and so on, so that no part shorter than a block is split off. The recurrence takes
-O(q p^2) time for each vector u, with q keys and p blocks.
+O(q p^2) time for each vector v, with q keys and p blocks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,17 +41,14 @@ from math import inf, prod
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ckio.errors import NoSchedule
-from ckio.planners.base import without_notes
+from ckio.planners.base import Seconds, without_notes
 from ckio.planners.dp import joint
 from ckio.planners.dp.spaces import Numbers, Space, slots_of
 from ckio.planners.dp.spaces import spaces as usable
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-
-Seconds = NDArray[np.float64]
 
 _MOST_BLOCKS = 512
 """Of a longer chain, several steps are one block. Of 100,000 steps, a block is 256."""
@@ -145,14 +142,15 @@ def solve(given: Sequence[Space], steps: int, /, *, move: float, held: int) -> B
     size = min(steps, _MOST_BLOCKS)
     nearer = np.where(np.arange(size + 1) <= held, 0.0, inf)
     table, block = joint.solve(given, nearer, move=move), 1
-    seconds, again, half = table.unstored, table.again, size // 2
+    seconds, outer, half = table.unstored, table.outer, size // 2
     costs = np.array([space.costs for space in given])
     while block * size < steps:
         block, move = 2 * block, 2 * move
         costs[:, 2] *= 2  # of a tape for each step
         twice = [np.append(after, -1)[after] for after in table.after_tape]
         table = replace(table, after_tape=np.array(twice))
-        seconds[:, : half + 1], again[:, :, : half + 1] = seconds[:, ::2], again[:, :, ::2]
+        seconds[:, : half + 1] = seconds[:, ::2]
+        outer[:, :, : half + 1] = outer[:, :, ::2]
         seconds[:-1, half + 1 :] = np.where(np.arange(half + 1, size + 1) * block <= held, 0.0, inf)
         joint.fill(table, costs, move, first=half + 1)
     count = -(-steps // block)
@@ -211,10 +209,10 @@ class Stack:
         self._set_columns()
         self._solve()
 
-    # The vectors u, and the free space that they leave
+    # The vectors v, and the free space that they leave
 
     def _count(self, keys: Sequence[Candidate], slots: Sequence[int]) -> None:
-        """Choose the vectors u to distinguish, as many as there is time for."""
+        """Choose the vectors v to distinguish, as many as there is time for."""
         counts = [sum(key.place == place for key in keys) for place in range(len(slots))]
         self._endless = [space.empty == 0 for space in self.blocks.spaces]
         shape = [
@@ -233,7 +231,7 @@ class Stack:
         self._vectors = np.indices(shape).reshape(len(shape), -1)
 
     def _set_columns(self) -> None:
-        """Set for each key the u with and without it, and the free space for both."""
+        """Set for each key the v with and without it, and the free space for both."""
         uncounted, self._rows, self._before = [0] * len(self._shape), [], []
         self._kept, self._own = list[Numbers](), list[Numbers]()
         free = cache(self._free)
@@ -248,15 +246,15 @@ class Stack:
         self.left = free(tuple(uncounted))
 
     def _free(self, uncounted: tuple[int, ...]) -> Numbers:
-        """Return the free space for every u, with `uncounted` more keys on each level.
+        """Return the free space for every v, with `uncounted` more keys on each level.
 
         If a level has more slots than the blocks know, the kept keys use these slots first.
         """
         columns = list[int]()
-        for u in self._vectors.T.tolist():
+        for v in self._vectors.T.tolist():
             free = self.blocks.empty
             for place, after in enumerate(self.blocks.after_restart):
-                kept = u[place] + uncounted[place] - self._excess[place]
+                kept = v[place] + uncounted[place] - self._excess[place]
                 for _ in range(0 if self._endless[place] else kept):
                     free = int(after[free]) if free >= 0 else free
             columns.append(free)
@@ -272,7 +270,7 @@ class Stack:
             (len(row), last + 1 - key.at) for row, key in zip(self._rows, self.keys, strict=True)
         ]
         self.seconds = [np.full(shape, inf) for shape in shapes]
-        once, again = ([np.full(shape, inf) for shape in shapes] for _ in range(2))
+        if_dropped, if_kept = ([np.full(shape, inf) for shape in shapes] for _ in range(2))
         falling = self.blocks.seconds[:, :0:-1]  # P of `last` blocks, ..., of one
         drops = [falling[own] for own in self._own]
         keeps = [falling[kept] for kept in self._kept]
@@ -284,17 +282,17 @@ class Stack:
                 number = i + 1
                 x = y - key.at
                 best = self.least[i, y, self._before[i]]
-                once[i][:, x] = best + x * move
+                if_dropped[i][:, x] = best + x * move
                 if x:
-                    ways = (drops[i][:, last - x :] + once[i][:, :x]).min(axis=1)
+                    ways = (drops[i][:, last - x :] + if_dropped[i][:, :x]).min(axis=1)
                     if x > 1:
-                        keep = keeps[i][:, last - x + 1 :] + again[i][:, 1:x]
+                        keep = keeps[i][:, last - x + 1 :] + if_kept[i][:, 1:x]
                         np.minimum(ways, keep.min(axis=1), out=ways)
                     best = np.minimum(best, ways + key.read)
                     if self.jumps[y] < inf:
                         np.minimum(best, self.jumps[y] + self.seconds[i][:, x - 1], out=best)
                 self.seconds[i][:, x] = best
-                again[i][:, x] = best + x * move
+                if_kept[i][:, x] = best + x * move
                 counted, least = self._rows[i], self.least[i + 1, y]
                 least[:] = self.least[i, y]
                 least[counted] = np.minimum(least[counted], best + (key.write or 0.0))
@@ -308,40 +306,40 @@ class Stack:
         `state` is the number of blocks before the state in the register, or None.
         """
         last, least = self.blocks.count, self.least[-1]
-        u = int(least[last].argmin())
-        seconds, y, legs = float(least[last, u]), last, list[Leg]()
+        v = int(least[last].argmin())
+        seconds, y, legs = float(least[last, v]), last, list[Leg]()
         if state is not None and state < last:
             ahead = np.arange(last - state) * self.blocks.move
             candidates = self._falling(state, last, self.left) + ahead + least[state:last].T
             if candidates.min() < seconds:
-                u, x = divmod(int(candidates.argmin()), last - state)
-                seconds, y = float(candidates[u, x]), state + x
+                v, x = divmod(int(candidates.argmin()), last - state)
+                seconds, y = float(candidates[v, x]), state + x
                 legs = [Leg(None, y)]
-        return [] if seconds == inf else [*legs, *self._legs(u, y)]
+        return [] if seconds == inf else [*legs, *self._legs(v, y)]
 
     def _falling(self, low: int, y: int, columns: Numbers) -> Seconds:
         """Return P from `low` to y, from the next block to y, and so on, for some free space."""
         falling: Seconds = self.blocks.seconds[columns, y - low : 0 : -1]
         return falling
 
-    def _legs(self, u: int, y: int) -> Iterator[Leg]:
-        """Yield the legs of all keys for H(u, y)."""
+    def _legs(self, v: int, y: int) -> Iterator[Leg]:
+        """Yield the legs of all keys for H(v, y)."""
         count = len(self.keys)
         while y:
-            least = self.least[count, y, u]
-            count = next(i for i in range(count + 1) if self.least[i, y, u] == least)
+            least = self.least[count, y, v]
+            count = next(i for i in range(count + 1) if self.least[i, y, v] == least)
             if count == 0:  # the remaining steps have tapes
                 return
             i = count - 1
-            row, kept = int(np.searchsorted(self._rows[i], u)), True
+            row, kept = int(np.searchsorted(self._rows[i], v)), True
             while kept:
                 leg, y, kept = self._step(i, row, y)
                 if leg is not None:
                     yield leg
-            count, u = i, int(self._before[i][row])
+            count, v = i, int(self._before[i][row])
 
     def _step(self, i: int, row: int, y: int) -> tuple[Leg | None, int, bool]:
-        """Return the first leg of a key for G(u, y), the next y, and whether the key is kept."""
+        """Return the first leg of a key for G(v, y), the next y, and whether the key is kept."""
         key, seconds = self.keys[i], self.seconds[i][row]
         below, x = self.least[i, :, self._before[i][row]], y - self.keys[i].at
         if seconds[x] == below[y]:

@@ -27,26 +27,27 @@ and 2, the factor 3/2 loses least in the mean of the cases in bench/bench_online
 The checkpoints on a level are a comb: the first one stays, and at most s - 1 more are between it
 and the current state. x_t, t steps after the first, is a candidate only if t is a multiple of
 
-    d(t) = u 2^j,   j the largest with d(t) <= t / 2s,  or 0,
+    d(t) = b 2^j,   j the largest with d(t) <= t / 2s,  or 0,
 
 so that the grid becomes coarser as the chain grows, and the number of writes grows only with the
 logarithm of the length. If the level is full, one checkpoint (perhaps the candidate itself) is
 discarded: the one without which the current chain is cheapest to reverse. With gaps g_0, g_1, ..
-between the other checkpoints, in blocks of u steps, this cost is
+between the other checkpoints, in blocks of b steps, this cost is
 
     R = sum_i A(s - i, g_i),   A(c, g) = r g - beta(c + 1, r - 1),  r the least with beta(c, r) >= g
 
 where A is the number of blocks that Revolve advances with c slots (Griewank and Walther, Algorithm
 799, 2000). When gap i is reversed, s - i slots are free, including that of the first state of the
-gap. This greedy rule is legal at every step and for every end. For example, with s = 2, u = 1,
+gap. This greedy rule is legal at every step and for every end. For example, with s = 2, b = 1,
 x_0 and x_2 stored and the candidate x_6, x_2 is discarded, because R = A(2, 6) + A(1, 1) = 8 + 0
 without x_2, and R = A(2, 2) + A(1, 5) = 1 + 10 without x_6. (The current state counts as one step
 of the last gap.)
 
-The unit u balances the transfers of a checkpoint (w + r seconds) against advancing from an earlier
-checkpoint (u_f seconds for each step, half a gap on average). (w + r) / u + u_f u / 2 is least at
+The unit b, in steps, balances the transfers of a checkpoint (w + r seconds) against advancing from
+an earlier one (u_f seconds for each step, half a gap on average). (w + r) / b + u_f b / 2 is least
+at
 
-    u = sqrt(2 (w + r) / u_f).
+    b = sqrt(2 (w + r) / u_f);   for example, b = 2 steps for w + r = 2 s and u_f = 1 s.
 
 With more than 64 slots the comb is the grid itself, as fine as the slots allow. Revolve then
 advances over hardly any step more than twice, so that a better choice would take more time than it
@@ -62,16 +63,13 @@ from math import comb, sqrt
 
 import numpy as np
 
-from ckio.planners.base import LevelSlots, cheapest_first, held_steps, level_slots
+from ckio.planners.base import ENDLESS, LevelSlots, cheapest_first, held_steps, level_slots
 from ckio.planners.spacing import longest_chains, period_read_once, read_once
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 
 _MANY = 64
 """With more slots than this, the comb is a plain grid."""
-
-ENDLESS = 2**62
-"""More steps than any chain has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,7 @@ _longest_chains = cache(longest_chains)
 
 
 def unit(level: LevelSlots, advance: float, /) -> int:
-    """Return the unit u for a level: a whole number of steps, at least 1."""
+    """Return the unit b for a level: a whole number of steps, at least 1."""
     trip = level.write + level.read
     if trip == 0:
         return 1

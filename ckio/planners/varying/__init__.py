@@ -27,6 +27,7 @@ from ckio.actions import Key, Kind
 from ckio.actions.columns import DISCARD, WRITE, Actions
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners import base
+from ckio.planners.base import Ints, Seconds
 from ckio.planners.binomial import revolve
 from ckio.planners.recording import quickest, recorded
 from ckio.planners.trivial import recompute_all, store_all
@@ -36,13 +37,12 @@ from ckio.platform import Affine, Level, Platform, copies
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
 
-_Ints = NDArray[np.int64]
 _Number = TypeVar("_Number", bound=np.number)
 
 _COMPARED = 6e9
 """The most comparisons in a plan: about ten seconds."""
 
-_HELD = 1 << 26
+_MOST_NUMBERS = 1 << 26
 """The most numbers in memory at a time: half a gigabyte."""
 
 _UNITS = 256, 128, 64
@@ -146,14 +146,14 @@ class _Counted(NamedTuple):
     """
 
     space: FreeSpace
-    units: _Ints
+    units: Ints
     exact: bool
 
 
 def _counted(chain: Chain, levels: Sequence[Level], bounded: set[str], tapes: bool) -> _Counted:
     """Return the most precise way to count free space for which there are time and memory."""
     for together, most in product((True, False), _UNITS):
-        total, units, exact = np.zeros(len(levels), np.int64), list[_Ints](), together
+        total, units, exact = np.zeros(len(levels), np.int64), list[Ints](), together
         for number, level in enumerate(levels):
             sizes = _stored_sizes(level, chain, tapes)
             if level.name in bounded and level.capacity is not None:
@@ -175,16 +175,16 @@ def _is_quick(steps: int, values: float, ways: int) -> bool:
     points, near = min(steps, _POINTS), short(values * ways)
     splits = points**3 / 6 + (steps > points) * steps * near**2 / 2
     ranges = points**2 + (steps > points) * 20 * near**2
-    return splits * values * ways <= _COMPARED and ranges * values * (1 + ways) <= _HELD
+    return splits * values * ways <= _COMPARED and ranges * values * (1 + ways) <= _MOST_NUMBERS
 
 
 def _costs(
-    chain: Chain, platform: Platform, levels: Sequence[Level], units: _Ints, tapes: bool
+    chain: Chain, platform: Platform, levels: Sequence[Level], units: Ints, tapes: bool
 ) -> IntervalCosts:
     """Return the costs in the recurrence."""
     steps = chain.length
     restart, tape = chain.each("restart")[:steps], chain.each("tape")
-    shape, ends = (len(levels), steps), reach(chain, platform, tapes)
+    shape, ends = (len(levels), steps), _ends(chain, platform, tapes)
     # Where several steps are recorded together, the states between them are computed, too.
     saved = chain.saved_of_each() if (ends == np.arange(1, steps + 1)).all() else 0.0
     numbers = [platform.number(level.name) for level in levels]
@@ -211,7 +211,7 @@ def _costs(
     )
 
 
-def _seconds(nbytes: _Ints, *accesses: Affine) -> NDArray[np.float64]:
+def _seconds(nbytes: Ints, *accesses: Affine) -> Seconds:
     """Return the seconds of all these accesses together, for checkpoints of `nbytes` bytes."""
     seconds = np.zeros(len(nbytes))
     for access in accesses:
@@ -219,7 +219,7 @@ def _seconds(nbytes: _Ints, *accesses: Affine) -> NDArray[np.float64]:
     return seconds
 
 
-def _stored_sizes(level: Level, chain: Chain, tapes: bool) -> _Ints:
+def _stored_sizes(level: Level, chain: Chain, tapes: bool) -> Ints:
     """Return the bytes that x_0, ..., x_(n-1) and then, if stored, the tapes occupy on a level."""
     restart = chain.each("restart")[: chain.length]
     return level.stored_of(np.append(restart, chain.each("tape")) if tapes else restart)
@@ -279,7 +279,7 @@ def sorted_bound(chain: Chain, platform: Platform, /, *, slots: int, tapes: bool
     (t = 1) once, and so on: steps with an advance of 3, 2 and 1 s take at least
     0 * 3 + 1 * 2 + 2 * 1 = 4 s in addition to recording and reversing.
     """
-    held = int((reach(chain, platform, tapes) - np.arange(chain.length)).max())
+    held = int((_ends(chain, platform, tapes) - np.arange(chain.length)).max())
     seconds = float((chain.each("record") + chain.each("reverse")).sum())
     seconds -= float(chain.saved_of_each()[:-1].sum())  # only J needs a state after its step
     forward = quickest(chain) if tapes else chain
@@ -297,19 +297,9 @@ def sorted_bound(chain: Chain, platform: Platform, /, *, slots: int, tapes: bool
     return seconds
 
 
-def reach(chain: Chain, platform: Platform, tapes: bool, /) -> NDArray[np.int64]:
-    """Return for each step i the end of the steps from i whose tapes fit into the working memory.
-
-    Without `tapes`, this is i + 1.
-    """
-    first = np.arange(chain.length)
-    if not tapes:
-        return first + 1
-    if platform.working_memory is None:
-        return np.full(chain.length, chain.length)
-    before = sums(chain.each("tape"))
-    memory = min(platform.working_memory, int(before[-1]))
-    return np.searchsorted(before, before[:-1] + memory, side="right") - 1
+def _ends(chain: Chain, platform: Platform, tapes: bool) -> Ints:
+    """Return for each step the end of the steps that are recorded together from there."""
+    return base.held_ends(chain, platform) if tapes else np.arange(1, chain.length + 1)
 
 
 def sums(values: NDArray[_Number], /) -> NDArray[_Number]:

@@ -8,13 +8,13 @@ space:
     P(p, m, F)      reverse [p, m) when x_p is only in the register
       = 0                                    if the register holds the tapes of [p, m)
       = min over k of  w_k(p) + Q0(p, m, F - a_p e_k, k)     write x_p
-                       u_k(p) + P(p + 1, m, F - b_p e_k)     write the tape of p, read it later
+                       t_k(p) + P(p + 1, m, F - b_p e_k)     write the tape of p, read it later
     Q0(p, m, F, k)  reverse [p, m) when x_p is also on level k, and advance from x_p first
       = min_{p<j<m} S_j - S_p + P(j, m, F) + r_k(p) + Q(p, j, F, k)
     Q(p, m, F, k) = min(Q0(p, m, F, k), P(p, m, F + a_p e_k))        keep x_p on k, or discard it
 
 w_k(p) is the time to write x_p to level k and to discard it later, r_k(p) the time to read it, and
-u_k(p) the time to write, read and discard the tape of step p.
+t_k(p) the time to write, read and discard the tape of step p.
 
 For example, three steps of 1, 2 and 4 s with one slot that costs nothing: from x_0 advance over the
 first two steps, reverse the third; read x_0, advance over the first step, reverse the second; read
@@ -28,21 +28,21 @@ differ, it may be better to discard x_p before its whole range is reversed, and 
 rest from an earlier checkpoint. No schedule here does so; searches found such cases rare, with a
 gain of a few per cent.
 
-Free space is counted in units, and its combinations are numbered (`FreeSpace`).
+Free space is counted in units. Its combinations are numbered: the number is a `value`, and the
+index of a level on which x_p or its tape can be stored at this value is a `way` (`FreeSpace`).
 
 A long chain is planned on several scales. The finest scale has a point before every step, and each
 coarser scale has some of the points of the finer one. Ranges that are short on a scale are planned
-on that scale. Longer ranges are split only at the points of the next scale.
+on that scale. Longer ranges are split only at the points of the next scale. For example, 100,000
+steps have scales of 100,001, about 6,250 and 240 points.
 """
 
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-_Seconds = NDArray[np.float64]
-_Ints = NDArray[np.int64]
+from ckio.planners.base import Ints, Seconds
 
 SHORT = 64
 """A range is short on a scale if it has at most this many intervals between points.
@@ -80,15 +80,21 @@ class FreeSpace:
         A value of the slice may be replaced by this one, in which only nearer levels are used.
     """
 
-    total: _Ints
-    level: _Ints
-    free: _Ints
-    stride: _Ints
+    total: Ints
+    level: Ints
+    free: Ints
+    stride: Ints
     down: tuple[tuple[slice, int], ...] = ()
 
     @staticmethod
-    def of_all_levels(total: _Ints) -> "FreeSpace":
-        """Number every combination of free units on the levels; G is the number of levels."""
+    def of_all_levels(total: Ints) -> "FreeSpace":
+        """Number every combination of free units on the levels; G is the number of levels.
+
+        For example, levels of one and two units have six values:
+
+        >>> FreeSpace.of_all_levels(np.array([1, 2])).free.tolist()
+        [[0, 0, 0, 1, 1, 1], [0, 1, 2, 0, 1, 2]]
+        """
         counts = total + 1
         value = np.arange(counts.prod())
         stride = np.append(np.cumprod(counts[:0:-1])[::-1], 1)
@@ -97,8 +103,15 @@ class FreeSpace:
         return FreeSpace(total=total, level=level, free=free, stride=stride)
 
     @staticmethod
-    def of_one_level_at_a_time(total: _Ints) -> "FreeSpace":
-        """Number the free units on one level; nearer levels are free, farther ones are not used."""
+    def of_one_level_at_a_time(total: Ints) -> "FreeSpace":
+        """Number the free units on one level; nearer levels are free, farther ones are not used.
+
+        For example, levels of one and two units have five values:
+
+        >>> space = FreeSpace.of_one_level_at_a_time(np.array([1, 2]))
+        >>> space.level.tolist(), space.free.tolist()
+        ([[0, 0, 1, 1, 1]], [[0, 1, 0, 1, 2]])
+        """
         counts = total + 1
         ends = np.cumsum(counts)
         level = np.repeat(np.arange(len(total)), counts)
@@ -116,20 +129,20 @@ class FreeSpace:
         """R; in the value R - 1 everything is free."""
         return int(self.level.shape[1])
 
-    def without(self, way: int, units: _Ints, /) -> _Ints:
+    def without(self, way: int, units: Ints, /) -> Ints:
         """Return (p, R): the value after a checkpoint of `units` (levels, p) is stored."""
         level, taken = self.level[way], units[self.level[way]].T
         value = np.arange(self.count) - taken * self.stride[level]
         return np.where(taken <= self.free[way], value, self.count)
 
-    def back(self, way: int, units: _Ints, /) -> _Ints:
+    def back(self, way: int, units: Ints, /) -> Ints:
         """Return (p, R): the value after the checkpoint is discarded; R if it cannot be stored."""
         level, given = self.level[way], units[self.level[way]].T
         value = np.arange(self.count) + given * self.stride[level]
         return np.where(self.free[way] + given <= self.total[level], value, self.count)
 
 
-def in_units(capacity: int, sizes: _Ints, most: int, /) -> tuple[int, _Ints, bool]:
+def in_units(capacity: int, sizes: Ints, most: int, /) -> tuple[int, Ints, bool]:
     """Return the capacity of a level and the sizes in units, and whether the sizes are exact.
 
     The capacity has at most `most` units. A unit is the greatest common divisor of the sizes if
@@ -152,11 +165,11 @@ def in_units(capacity: int, sizes: _Ints, most: int, /) -> tuple[int, _Ints, boo
     return total, _parts(sizes, capacity, total), False
 
 
-def _parts(sizes: _Ints, capacity: int, count: int) -> _Ints:
+def _parts(sizes: Ints, capacity: int, count: int) -> Ints:
     """Return how many of `count` equal parts of the capacity each size needs, rounded up."""
     shift = max(0, capacity.bit_length() - 50)  # so that no product below overflows
     taken = -(-np.minimum(sizes, capacity) >> shift) * count
-    parts: _Ints = -(-taken // (capacity >> shift))
+    parts: Ints = -(-taken // (capacity >> shift))
     return np.where(sizes <= capacity, np.minimum(parts, count), count + 1)
 
 
@@ -177,19 +190,19 @@ class IntervalCosts:
     tapes : bool
         Whether tapes are stored.
     keep : float array (levels, n + 1)
-        The sums of u over the steps before each: seconds to write, read and discard the tapes.
+        The sums of t_k over the steps before each: seconds to write, read and discard the tapes.
     tape : int array (levels, n + 1)
         The sums of b over the steps before each.
     """
 
-    before: _Seconds
-    reach: _Ints
-    write: _Seconds
-    read: _Seconds
-    restart: _Ints
+    before: Seconds
+    reach: Ints
+    write: Seconds
+    read: Seconds
+    restart: Ints
     tapes: bool
-    keep: _Seconds
-    tape: _Ints
+    keep: Seconds
+    tape: Ints
 
 
 class RangeTables:
@@ -211,7 +224,7 @@ class RangeTables:
         self.fresh = np.full(shape, np.inf)
         self.stored = [np.full(shape, np.inf) for _ in space.level]
 
-    def splits(self, way: int, length: int) -> _Seconds:
+    def splits(self, way: int, length: int) -> Seconds:
         """Return S_p + Q0 of all ranges of one length, by begin, from those of shorter ranges."""
         fresh, stored = self.fresh, self.stored[way]
         best = np.full((self.count - length + 1, fresh.shape[2]), np.inf)
@@ -261,7 +274,7 @@ class Scale:
     """
 
     def __init__(
-        self, costs: IntervalCosts, space: FreeSpace, at: _Ints, finer: "Scale | None", place: _Ints
+        self, costs: IntervalCosts, space: FreeSpace, at: Ints, finer: "Scale | None", place: Ints
     ) -> None:
         self.costs, self.space = costs, space
         self.at, self.finer, self.place = at, finer, place
@@ -341,7 +354,7 @@ class Scale:
         for ours, theirs in zip(tables.stored, stored, strict=True):
             ours[length, begins] = theirs[first:last]
 
-    def _short_ranges(self) -> list[tuple[_Ints, _Seconds, list[_Seconds]]]:
+    def _short_ranges(self) -> list[tuple[Ints, Seconds, list[Seconds]]]:
         """Return by length: the begins of ranges that are short on the finer scale, and values."""
         if self.finer is None:
             return []
@@ -384,7 +397,7 @@ class _RangePart:
         self.after_tape = [space.without(way, tape) for way in ways]
         self.after_discard = [space.back(way, restart) for way in ways]
 
-    def fresh(self, length: int, splits: list[_Seconds], shorter: _Seconds) -> _Seconds:
+    def fresh(self, length: int, splits: list[Seconds], shorter: Seconds) -> Seconds:
         """Return S_p + P, by begin; `shorter` is that of one interval less, by end."""
         count = len(self.at) - length
         best = np.full((count, shorter.shape[1]), np.inf)
@@ -400,15 +413,15 @@ class _RangePart:
         best[held] = self.before[:count][held]
         return best
 
-    def stored(self, way: int, splits: _Seconds, fresh: _Seconds) -> _Seconds:
+    def stored(self, way: int, splits: Seconds, fresh: Seconds) -> Seconds:
         """Return Q + r, by begin."""
         count = len(fresh)
         best = np.minimum(splits, _at(fresh, self.after_discard[way]))
-        seconds: _Seconds = best - self.before[:count] + self.read[way][:count]
+        seconds: Seconds = best - self.before[:count] + self.read[way][:count]
         return seconds
 
 
-def _at(seconds: _Seconds, values: _Ints) -> _Seconds:
+def _at(seconds: Seconds, values: Ints) -> Seconds:
     """Return the seconds of each range for these values of free space; infinite if impossible."""
     padded = np.concatenate((seconds, np.full((len(seconds), 1), np.inf)), axis=1)
     return np.take_along_axis(padded, values[: len(seconds)], axis=1)

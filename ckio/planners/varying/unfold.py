@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ckio.actions import Kind
 from ckio.planners.draft import Draft
 from ckio.planners.varying.intervals import FreeSpace, IntervalCosts, RangeTables, Scale
 
@@ -44,16 +43,16 @@ def sweep(finest: Scale, /) -> tuple[float, list[Leg]]:
     the chain is reversed first.
     """
     costs, before = finest.costs, finest.costs.before
-    homes, steps = _homes(costs, finest.space), len(before) - 1
+    endless, steps = _endless_ways(costs, finest.space), len(before) - 1
     rest, legs = np.append(np.full(steps, np.inf), 0.0), [Leg(0, steps, 0, 0)] * steps
-    for begin in reversed(range(steps if homes else 0)):
+    for begin in reversed(range(steps if endless else 0)):
         tables, last = finest.around(begin), min(begin + finest.short, steps - 1)
         count, here = last - begin, begin - tables.begin
         if begin + finest.short >= steps:
             fresh = tables.fresh[steps - begin, steps - tables.begin, finest.space.count - 1]
             rest[begin] = fresh - before[begin]
         onward = before[begin + 1 : last + 1] - before[begin] + rest[begin + 1 : last + 1]
-        for way, value in homes if count else ():
+        for way, value in endless if count else ():
             seconds = onward + tables.stored[way][1 : count + 1, here, value]
             best = int(seconds.argmin())
             whole = seconds[best] + costs.write[finest.space.level[way, value], begin]
@@ -66,7 +65,7 @@ def sweep(finest: Scale, /) -> tuple[float, list[Leg]]:
     return float(rest[0]), found
 
 
-def _homes(costs: IntervalCosts, space: FreeSpace) -> list[tuple[int, int]]:
+def _endless_ways(costs: IntervalCosts, space: FreeSpace) -> list[tuple[int, int]]:
     """Return the ways to store on levels where no x occupies a unit, each with all space free."""
     never = costs.restart.max(axis=1) == 0
     return [
@@ -154,7 +153,8 @@ class Unfolding:
                 else:
                     self._stored(left)
             case _Kept(begin, end, level):
-                self._spend(begin, end, level)
+                for step in reversed(range(begin, end)):
+                    self.draft.spend_tape(step, level=level)
 
     def _sweep(self, finest: Scale) -> None:
         """Write the checkpoints of a first sweep if it is better; the last range comes next."""
@@ -188,8 +188,7 @@ class Unfolding:
         else:
             after = int(left.scale.at[left.begin + 1])
             for step in range(at, after):
-                self.draft.record(step, step + 1)
-                self.draft.write(step, level=level, kind=Kind.TAPE)
+                self.draft.store_tape(step, level=level)
             self.todo.append(_Kept(at, after, level))
             self.todo.append(replace(left, begin=left.begin + 1, value=best.value))
 
@@ -233,12 +232,6 @@ class Unfolding:
         self.draft.advance(*replace(left, end=split).steps)
         self.todo.append(replace(left, end=split))
         self.todo.append(replace(left, begin=split, way=_FRESH))
-
-    def _spend(self, begin: int, end: int, level: int) -> None:
-        for step in reversed(range(begin, end)):
-            self.draft.read(step, level=level, kind=Kind.TAPE)
-            self.draft.discard(step, level=level, kind=Kind.TAPE)
-            self.draft.reverse(step, step + 1)
 
     def _tables(self, left: _Range) -> RangeTables:
         return self.whole if left.scale is self.top else left.scale.around(left.begin)
