@@ -60,3 +60,10 @@ class Wrapper(Backend):
 
     def kept(self, key: Key, /) -> Buffers | None:
         return self.backend.kept(key)
+
+
+def unwrapped(level: Backend, /) -> Backend:
+    """Return the level underneath all wrappers."""
+    while isinstance(level, Wrapper):
+        level = level.backend
+    return level

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from ckio.actions.columns import RECORD
 from ckio.parallel.group import RankGroup
-from ckio.platform import Platform
+from ckio.platform import Platform, memory_level
 from ckio.platform.readable import bytes_text
 from ckio.report.staging import staged
 from ckio.schedule import Schedule, reservations
@@ -38,17 +38,26 @@ def space_of(schedule: Schedule, platform: Platform, predicted: Timeline | None 
 
     The memory of overlapping transfers is that of the `predicted` timeline, if it is given.
     """
-    memory = files = 0
-    for level, sizes in zip(platform.levels, reservations(schedule), strict=False):
-        nbytes = sum(level.stored(each) * count for each, count in sizes.items())
-        memory += nbytes if level.backend == _MEMORY else 0
-        files += 0 if level.backend == _MEMORY else nbytes
     chain, actions = schedule.chain, schedule.actions
-    recorded = actions.take(actions.op == RECORD)
-    tapes = chain.tape_bytes_of(recorded.begin, recorded.end)
-    memory += int(tapes.max(initial=0)) + chain.largest("adjoint")
+    lent = memory_level(platform)
+    staging = 0
     if predicted is not None and len(predicted.transfers):
-        memory += staged(predicted, chain, platform).peak_bytes
+        staging = staged(predicted, chain, platform).peak_bytes
+    memory = chain.largest("adjoint") + (staging if lent is None else 0)
+    recorded = actions.take(actions.op == RECORD)
+    memory += int(chain.tape_bytes_of(recorded.begin, recorded.end).max(initial=0))
+    files = 0
+    for number, (level, sizes) in enumerate(
+        zip(platform.levels, reservations(schedule), strict=False)
+    ):
+        nbytes = sum(level.stored(each) * count for each, count in sizes.items())
+        if number == lent:  # transfers use memory that this level lends
+            most = nbytes + staging
+            memory += most if level.capacity is None else min(most, max(nbytes, level.capacity))
+        elif level.backend == _MEMORY:
+            memory += nbytes
+        else:
+            files += nbytes
     return Space(memory, files)
 
 

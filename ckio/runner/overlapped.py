@@ -23,6 +23,7 @@ from ckio.actions.columns import READ, WRITE
 from ckio.backends.base import Backend
 from ckio.backends.forms import Form, form_of
 from ckio.backends.ram import Ram
+from ckio.backends.wrapper import unwrapped
 from ckio.errors import BadInput, LevelFull, StorageError
 from ckio.model import Model
 from ckio.overlap.rules import ActionMode, Traffic, Transfer
@@ -323,14 +324,14 @@ def make_staging(
         for nbytes in writes.keys() | reads.keys()
     }
     memory = memory_level(platform)
-    lender = None if memory is None else backends[memory]
+    lender = None if memory is None else unwrapped(backends[memory])
     if memory is None or not (isinstance(lender, Ram) and lender.near):
         own = memory_for(model)
         own.reserve(wanted)
         return Staging(own, platform, overlap)
     platform = _as_open(platform, memory, lender)
     near = dict(enumerate(reservations(schedule))).get(memory, {})
-    lender.reserve(_together(near, wanted, platform.levels[memory].capacity))
+    backends[memory].reserve(_together(near, wanted, platform.levels[memory].capacity))
     return Staging(lender, platform, overlap)
 
 

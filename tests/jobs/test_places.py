@@ -9,8 +9,8 @@ import pytest
 
 from ckio import Job, Platform, gradient
 from ckio.errors import BadInput
-from ckio.platform.places import place_of
 from ckio.models.burgers import Burgers
+from ckio.platform.places import place_of
 
 
 @pytest.mark.parametrize(
