@@ -55,8 +55,7 @@ class TorchModel(TensorSteps):
         J(x_n), a tensor with one real number.
     params : module, or mapping of str to tensor
         Tensors that steps read in addition to the state. The gradient includes those that require
-        a gradient. If steps change buffers of the module, these are a part of the state, and have
-        their values at x_n after the run.
+        a gradient.
     done : callable, optional
         `done(x, i)` returns whether the loop ends at x_i, for runs of unknown length.
     seed : int
@@ -132,9 +131,8 @@ class TorchModel(TensorSteps):
             leaves,
             tuple(known.values()),
             generators_of(()),
-        ).with_buffers(owned(leaves), params, step)
-        random = torch.Generator().manual_seed(seed).get_state()
-        self._begin = Position(leaves, (random, *loop.random()[1:]))
+        )
+        self._begin = Position(leaves, (torch.Generator().manual_seed(seed).get_state(),))
         super().__init__(loop, self._begin, done=done, on_step=on_step)
         self._started = False
         self._farthest = 0, self._begin
@@ -248,7 +246,6 @@ class TorchModel(TensorSteps):
         leaves = [t.detach().requires_grad_(is_smooth(t)) for t in at.state]
         with torch.enable_grad(), self._loop.inside(at.random):
             j = _real(self._functional(self._tree.build(leaves)))
-        self._loop.leave_buffers(at.random)
         self.cotangent = _derivatives(j, leaves)
         self._j, self._farthest = j.detach().to(torch.float64), (n, self._begin)
         return self._j
