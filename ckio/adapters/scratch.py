@@ -5,7 +5,6 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy as np
@@ -115,12 +114,7 @@ class Scratch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         with suppress(StorageError) if error is not None else ExitStack():
             self.close()
 
