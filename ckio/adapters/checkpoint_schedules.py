@@ -163,8 +163,9 @@ class _Translation:
                 self.store(number, key, self.storages[level])
             case Read(key, level), _:
                 self.load(number, key, self.storages[level], move=following == Discard(key, level))
-            case Discard(key, level), _ if self.adjoint:  # afterwards, nothing is stored any more
-                if self.schedule.actions[number - 1] != Read(key, level):
+            case Discard(key, level), _:
+                is_last = self.schedule.actions[number - 1] == Read(key, level)
+                if self.adjoint and not is_last:  # at the end, nothing has to be deleted
                     self.refuse(number, "a checkpoint is deleted only by its last read")
 
     def advance(self, number: int, begin: int, end: int) -> None:
