@@ -149,9 +149,9 @@ def test_what_does_not_fit() -> None:
         with pytest.raises(BadInput, match="a mapping of names to tensors"):
             TorchModel(lambda x, i: x, x, lambda x: x["u"].sum(), params=params)  # type: ignore[arg-type]
     half = torch.ones(2, dtype=torch.bfloat16)
-    with pytest.raises(BadInput, match=r"'u': torch.bfloat16.*give float32"):
+    with pytest.raises(BadInput, match=r"BFloat16; controls are arrays of NumPy.*float32"):
         TorchModel(lambda x, i: x, {"u": half}, lambda x: x["u"].sum())
-    with pytest.raises(BadInput, match=r"'k': torch.bfloat16.*give float32"):
+    with pytest.raises(BadInput, match=r"BFloat16; controls are arrays of NumPy.*float32"):
         TorchModel(lambda x, i: x, x, lambda x: x["u"].sum(), params={"k": half.requires_grad_()})
     model = TorchModel(lambda x, i: {"u": 2 * x["u"]}, x, lambda x: x["u"])
     with pytest.raises(BadInput, match="a tensor of one real number"):

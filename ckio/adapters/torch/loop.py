@@ -427,8 +427,6 @@ class TensorSteps:
         The initial state.
     done : callable, optional
         `done(x, i)` returns whether the loop ends at x_i.
-    on_step : callable, optional
-        Is called after each step of both sweeps with the number of the step that is reached.
 
     Attributes
     ----------
@@ -447,9 +445,9 @@ class TensorSteps:
         /,
         *,
         done: Callable[[Any, int], Any] | None = None,
-        on_step: Callable[[int], None] | None = None,
     ) -> None:
-        self._loop, self.at, self.on_step = loop, at, on_step
+        self._loop, self.at = loop, at
+        self.on_step: Callable[[int], None] | None = None
         self.cotangent: list[torch.Tensor | None] = [None] * len(at.state)
         self.of_params: list[torch.Tensor | None] = [None] * len(loop.params)
         self._done = done

@@ -15,7 +15,7 @@ from ckio.adapters.torch.loop import (
     describe,
     generators_of,
 )
-from ckio.adapters.torch.tensors import Tensors, dtype_of, field, is_smooth, over, owned
+from ckio.adapters.torch.tensors import Tensors, field, is_smooth, over, owned
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arrays import Array, Arrays
 
@@ -60,8 +60,6 @@ class TorchModel(TensorSteps):
         `done(x, i)` returns whether the loop ends at x_i, for runs of unknown length.
     seed : int
         Seed of the random numbers.
-    on_step : callable, optional
-        Is called after each step of both sweeps with the number of the step that is reached.
 
     Attributes
     ----------
@@ -88,7 +86,6 @@ class TorchModel(TensorSteps):
         params: torch.nn.Module | Mapping[str, torch.Tensor] = {},  # noqa: B006, it is only read
         done: Callable[[Any, int], Any] | None = None,
         seed: int = 0,
-        on_step: Callable[[int], None] | None = None,
     ) -> None:
         named = params
         if isinstance(params, torch.nn.Module):
@@ -110,19 +107,15 @@ class TorchModel(TensorSteps):
                 " rename all but one"
             )
         self._first = dict(zip(names, leaves, strict=False))
-        if elsewhere := [n for n, t in {**self._first, **known}.items() if t.device.type != "cpu"]:
-            raise BadInput(
-                f"TorchModel: {elsewhere} are not on the CPU; move them there, because controls are"
-                " arrays of NumPy"
-            )
         smooth = {name: t for name, t in self._first.items() if is_smooth(t)}
-        controls = {**smooth, **known}
-        if short := {n: t.dtype for n, t in controls.items() if dtype_of(t.dtype).kind == "u"}:
+        try:
+            arrays = {name: t.detach().numpy() for name, t in {**smooth, **known}.items()}
+        except TypeError as error:
             raise BadInput(
-                f"TorchModel: {short} are dtypes that NumPy does not have, and controls are arrays"
-                " of NumPy; give float32, and let the step convert it"
-            )
-        self._control = Arrays({name: t.detach().numpy() for name, t in controls.items()})
+                f"TorchModel: {error}; controls are arrays of NumPy: give tensors on the CPU, for"
+                " example in float32, and let the step convert them"
+            ) from error
+        self._control = Arrays(arrays)
         self._params = known
         self._functional = functional
         loop = Loop.of(
@@ -133,7 +126,7 @@ class TorchModel(TensorSteps):
             generators_of(()),
         )
         self._begin = Position(leaves, (torch.Generator().manual_seed(seed).get_state(),))
-        super().__init__(loop, self._begin, done=done, on_step=on_step)
+        super().__init__(loop, self._begin, done=done)
         self._started = False
         self._farthest = 0, self._begin
         self._j: torch.Tensor | None = None  # None before the adjoint starts
