@@ -122,7 +122,8 @@ def as_checkpoint_schedule(schedule: Schedule, platform: Platform | None = None,
             "a CheckpointSchedule begins with nothing stored and reverses every step, but this"
             " schedule does not; convert the schedule of the whole run"
         )
-    translation, actions = _Translation(schedule, _storages(platform)), list(schedule.actions)
+    translation = _Translation(schedule, _storages(platform), adjoint=schedule.chain.length)
+    actions = list(schedule.actions)
     for number, (action, following) in enumerate(zip_longest(actions, actions[1:])):
         translation.follow(number, action, following)
     translation.check_written()
@@ -136,18 +137,15 @@ class _Translation:
 
     schedule: Schedule
     storages: Sequence[StorageType]
+    adjoint: int
     actions: list[Any] = field(default_factory=list)
     stored: dict[tuple[StorageType, int], int] = field(default_factory=dict)
     """The last step up to which each checkpoint can be used, by storage and step."""
-    adjoint: int = field(init=False)
     state: int | None = 0
     tape: range = range(0)
     has_ended: bool = False
     write: tuple[int, StorageType] | None = None
     """The number of the Write of the present state, and its storage, until the next Forward."""
-
-    def __post_init__(self) -> None:
-        self.adjoint = self.schedule.chain.length
 
     def follow(self, number: int, action: Action, following: Action | None) -> None:
         """Translate an action."""
@@ -270,18 +268,20 @@ def from_checkpoint_schedule(theirs: Any, chain: Chain, platform: Platform, /) -
         storage that has no level. Or its checkpoints do not fit into the capacities, or its tapes
         into the working memory.
     """
-    reading = _Reading(theirs, chain.length, _storages(platform))
-    schedule = Schedule(
-        chain, list(reading.actions()), note=f"{reading.name} of checkpoint_schedules"
-    )
+    name = type(theirs).__name__
+    if theirs.max_n not in {None, chain.length}:
+        raise BadInput(
+            f"{name} has {theirs.max_n} steps, but the chain has {chain.length}; give both the same"
+            " number"
+        )
+    reading = _Reading(theirs, chain.length, _storages(platform), name)
+    schedule = Schedule(chain, list(reading.actions()), note=f"{name} of checkpoint_schedules")
     try:
         adjoint = validate(schedule, platform).adjoint
     except IllegalAction as error:
-        raise BadInput(f"{reading.name} does not fit: {error}") from error
+        raise BadInput(f"{name} does not fit: {error}") from error
     if adjoint:
-        raise BadInput(
-            f"{reading.name} ends with the adjoint at step {adjoint}; it must reverse all steps"
-        )
+        raise BadInput(f"{name} ends with the adjoint at step {adjoint}; it must reverse all steps")
     return schedule
 
 
@@ -292,17 +292,8 @@ class _Reading:
     theirs: Any
     length: int
     storages: Sequence[StorageType]
-    name: str = field(init=False)
+    name: str
     stored: dict[tuple[StorageType, int], tuple[Key, ...]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.name = type(self.theirs).__name__
-        known = self.theirs.max_n
-        if known not in {None, self.length}:
-            raise BadInput(
-                f"{self.name} has {known} steps, but the chain has {self.length}; give both the"
-                " same number"
-            )
 
     def actions(self) -> Iterator[Action]:
         for action in self._originals():
