@@ -46,10 +46,7 @@ def _storages(platform: Platform) -> list[StorageType]:
 
 
 class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no types
-    """A schedule of ckio as a `CheckpointSchedule`.
-
-    It is an iterator, like all classes of checkpoint_schedules. Once it is exhausted, a new loop
-    starts it again.
+    """A schedule of ckio as a `CheckpointSchedule`: an iterator that can be used once.
 
     Attributes
     ----------
@@ -61,12 +58,6 @@ class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no 
         super().__init__(steps)
         self.actions = tuple(actions)
         self._exhausted = False
-
-    def __iter__(self) -> Iterator[Any]:
-        if self._exhausted:
-            del self.iter  # the base class stores the generator in this attribute
-            self._n, self._r, self._exhausted = 0, 0, False
-        return self
 
     def _iterator(self) -> Iterator[Any]:
         for action, following in zip_longest(self.actions, self.actions[1:]):
@@ -86,7 +77,7 @@ class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no 
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the adjoint is complete. Another adjoint needs a new loop."""
+        """Whether the adjoint is complete. Another adjoint needs another object."""
         return self._exhausted
 
     def uses_storage_type(self, storage_type: StorageType) -> bool:
