@@ -102,7 +102,7 @@ def test_a_level_names_its_codec_and_the_codecs_options() -> None:
     [
         (
             {"codec": "zst"},
-            "level 'l': no codec is named 'zst'; did you mean zstd. installed: .*zstd",
+            "level 'l': no codec is named 'zst'; did you mean zstd",
         ),
         ({"codec": "zstd", "codec_levle": 3}, "level 'l': zstd has no option 'levle'; did you me"),
         ({"codec": "zstd", "codec_level": 99}, "level 'l': zstd: level = 99"),

@@ -2,18 +2,15 @@
 
 While a rank waits for a message, it checks three conditions in turn: whether the message has
 arrived, whether another rank has sent a notice of its failure, and, every half second, whether the
-processes of the ranks on this host are still running. If a rank waits longer than 4 s in a
-collective call, it notifies the others. Otherwise a rank that waits for a message from it would
-wait forever.
+processes of the ranks on this host are still running.
 """
 
 import atexit
 import os
-import socket
 import sys
 import time
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
@@ -21,7 +18,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.errors import BadInput, RankFailed, RunFailed
+from ckio.errors import BadInput, RankFailed
 from ckio.model.arrays import as_bytes
 from ckio.model.comm import (
     SOLO,
@@ -43,17 +40,11 @@ GRACE: Final = 20.0
 _CHECK_EVERY: Final = 0.5
 """Seconds between two checks whether the other ranks are still running."""
 
-_NOTIFY_AFTER: Final = 4.0
-"""Seconds after which a rank that waits in a collective call notifies the others."""
-
 _TEXT: Final = 4096
 """Bytes of the message with the reason why a rank has failed."""
 
 _MPI_TYPES: Final = {"?": "u1", "e": "f4"}
 """The types in which MPI compares booleans and half precision."""
-
-_FAILED, _WAITING = 0, 1
-"""Tags of the alarm's messages: the reason of a failure; the number of a collective call."""
 
 
 def world(*, grace: float = GRACE) -> "Mpi | Solo":
@@ -114,7 +105,6 @@ class Mpi:
         self.rank: int = mpi.Get_rank()
         self.size: int = mpi.Get_size()
         self._alarm, self._is_separate = alarm, is_separate
-        self._others = [rank for rank in range(self.size) if rank != self.rank]
 
     def exchange(
         self, send: Mapping[int, NDArray[Any]], into: Mapping[int, NDArray[Any]], /
@@ -123,17 +113,16 @@ class Mpi:
         sent = {rank: np.asarray(array) for rank, array in send.items()}
         there = {rank: signature_of(array) for rank, array in sent.items()}
         back = {rank: signature_of(array) for rank, array in into.items()}
-        requests, arrived = list[tuple[Any, list[int], Any]](), dict[int, NDArray[Any]]()
+        requests, arrived = list[tuple[Any, Any]](), dict[int, NDArray[Any]]()
         for rank, (dtype, shape) in back.items():
             arrived[rank], state = np.empty(shape, dtype), self._status()
-            request = self.mpi.Irecv(as_bytes(arrived[rank]), rank)
-            requests.append((request, [rank], state))
+            requests.append((self.mpi.Irecv(as_bytes(arrived[rank]), rank), state))
         for rank, (dtype, _) in there.items():
             packed = as_bytes(np.asarray(sent[rank], dtype, order="C"))
             request = self.mpi.Isend(packed, rank, _tag(there[rank], back.get(rank)))
-            requests.append((request, [rank], None))
+            requests.append((request, None))
         self._wait(*requests)
-        for (_, (rank,), state), signature in zip(requests, back.values(), strict=False):
+        for (_, state), (rank, signature) in zip(requests, back.items(), strict=False):
             if state.Get_tag() != _tag(signature, there.get(rank)):
                 raise unlike(self, rank, sent, into)
         for rank, array in into.items():
@@ -163,7 +152,7 @@ class Mpi:
 
     def _maxima(self, mine: NDArray[Any]) -> NDArray[Any]:
         maxima = np.empty_like(mine)
-        self._wait((self.mpi.Iallreduce(mine, maxima, op=self._largest), self._others, None))
+        self._wait((self.mpi.Iallreduce(mine, maxima, op=self._largest), None))
         return maxima
 
     def gather(self, value: T, /) -> list[T]:
@@ -172,9 +161,9 @@ class Mpi:
         mine = np.frombuffer(MPI.pickle.dumps(value), np.uint8)
         lengths = np.empty(self.size, np.int64)
         length = np.array([mine.size], np.int64)
-        self._wait((self.mpi.Iallgather(length, lengths), self._others, None))
+        self._wait((self.mpi.Iallgather(length, lengths), None))
         every = np.empty(lengths.sum(), np.uint8)
-        self._wait((self.mpi.Iallgatherv(mine, (every, lengths)), self._others, None))
+        self._wait((self.mpi.Iallgatherv(mine, (every, lengths)), None))
         parts = np.split(every, np.cumsum(lengths)[:-1])
         return [MPI.pickle.loads(part.tobytes()) for part in parts]
 
@@ -191,34 +180,26 @@ class Mpi:
     def call_off(self, why: str, /) -> None:
         self._alarm.notify_failure(why)
 
-    def _wait(self, *requests: tuple[Any, Collection[int], Any]) -> None:
-        """Wait for requests, each with the ranks that it depends on and its state, or None.
+    def _wait(self, *requests: tuple[Any, Any]) -> None:
+        """Wait for requests, each with its state, or None.
 
         Raises RankFailed if a rank has failed, so that a request can never complete.
         """
-        if not self._is_separate:
-            self._alarm.begun_calls += 1
         try:
-            for request, ranks, state in requests:
-                self._wait_for(request, ranks, state)
+            for request, state in requests:
+                self._wait_for(request, state)
         except BaseException:
             self._alarm.unfinished.append(requests)  # MPI may still write into their arrays
             raise
 
-    def _wait_for(self, request: Any, ranks: Collection[int], state: Any) -> None:
-        alarm, begun, checks = self._alarm, time.monotonic(), 0
+    def _wait_for(self, request: Any, state: Any) -> None:
+        check_at = time.monotonic() + _CHECK_EVERY
         while not _is_done(request, state):
             if self._is_separate:
-                alarm.check()
-            waited = time.monotonic() - begun
-            if waited > (checks + 1) * _CHECK_EVERY:
-                checks += 1
-                alarm.check_processes()
-                # After the first check, messages that were sent before have arrived.
-                if self._is_separate and checks > 1:
-                    alarm.check_left(ranks)
-                elif not self._is_separate and waited > _NOTIFY_AFTER:
-                    alarm.notify_waiting()
+                self._alarm.check()
+            if time.monotonic() > check_at:
+                check_at += _CHECK_EVERY
+                self._alarm.check_processes()
             os.sched_yield()  # another rank may be waiting for this processor
 
 
@@ -245,15 +226,12 @@ def _tag(there: Signature, back: Signature | None) -> int:
 
 
 class _RankAlarm:
-    """Messages with which a rank notifies all others that it has failed, or that it waits.
+    """Messages with which a rank notifies all others that it has failed.
 
     They are sent on a separate communicator, so that the receivers need not expect them.
 
     Attributes
     ----------
-    begun_calls : int
-        Number of collective calls and exchanges that this rank has begun on communicators that do
-        not check for failures, because `duplicate` did not make them.
     unfinished : list
         Requests that were abandoned. They keep their arrays alive, which MPI may still use.
     """
@@ -264,8 +242,7 @@ class _RankAlarm:
         self._sent: list[Any] = []
         self._why, self._since = "", 0.0
         self._received: tuple[int, str] | None = None
-        self._announced, self._at = 0, dict[int, int]()
-        self.begun_calls, self.unfinished = 0, list[Any]()
+        self.unfinished = list[Any]()
         self._all = [mpi]
 
     def track(self, mpi: Any) -> Any:
@@ -285,50 +262,22 @@ class _RankAlarm:
         word = np.zeros(_TEXT, np.uint8)
         text = why.encode(errors="replace")[:_TEXT]
         word[: len(text)] = np.frombuffer(text, np.uint8)
-        self._notify(word, _FAILED)
-
-    def notify_waiting(self) -> None:
-        """Send the number of the call in which this rank waits to all others, once a call."""
-        if self._announced < self.begun_calls:
-            self._announced = self.begun_calls
-            self._notify(np.array([self.begun_calls], np.int64), _WAITING)
-
-    def _notify(self, word: NDArray[Any], tag: int) -> None:
         me = self._mpi.Get_rank()
         others = [rank for rank in range(self._mpi.Get_size()) if rank != me]
-        self._sent += [self._mpi.Isend(word, dest=rank, tag=tag) for rank in others]
+        self._sent += [self._mpi.Isend(word, dest=rank) for rank in others]
 
     def check(self) -> None:
         """Raise RankFailed if another rank has sent a notice of its failure."""
         from mpi4py import MPI
 
-        if self._received is None and self._mpi.Iprobe(source=MPI.ANY_SOURCE, tag=_FAILED):
+        if self._received is None and self._mpi.Iprobe():
             status, word = MPI.Status(), np.empty(_TEXT, np.uint8)
-            self._mpi.Recv(word, source=MPI.ANY_SOURCE, tag=_FAILED, status=status)
+            self._mpi.Recv(word, status=status)
             text = word.tobytes().rstrip(b"\0").decode(errors="replace")
             self._received = status.Get_source(), text
         if self._received is not None:
             rank, why = self._received
             raise RankFailed(f"rank {rank}: {why}", rank=rank)
-
-    def check_left(self, ranks: Collection[int]) -> None:
-        """Raise RunFailed if one of these ranks waits in a call that this rank has not reached.
-
-        Such a rank sends no message before this rank reaches the same call.
-        """
-        from mpi4py import MPI
-
-        status, number = MPI.Status(), np.empty(1, np.int64)
-        while self._mpi.Iprobe(source=MPI.ANY_SOURCE, tag=_WAITING):
-            self._mpi.Recv(number, source=MPI.ANY_SOURCE, tag=_WAITING, status=status)
-            self._at[status.Get_source()] = int(number[0])
-        for rank in ranks:
-            if self._at.get(rank, 0) > self.begun_calls:
-                raise RunFailed(
-                    f"rank {self._mpi.Get_rank()} waits for a message of rank {rank}, which has"
-                    " finished its action: the steps of both ranks must make the same exchanges,"
-                    " and end at the same step; correct the step"
-                )
 
     def check_processes(self) -> None:
         """Raise RankFailed if a process of a rank on this host has ended.
@@ -350,22 +299,13 @@ class _RankAlarm:
 
 def _local_processes(mpi: Any) -> dict[int, int]:
     """Return the process numbers of the other ranks on this host, by rank."""
-    me, here = mpi.Get_rank(), (socket.gethostname(), _boot())
-    every = mpi.allgather((here, os.getpid()))
-    return {
-        rank: process
-        for rank, (host, process) in enumerate(every)
-        # Containers on one host may have process numbers of their own, which are not visible here.
-        if host == here and rank != me and _is_running(process)
-    }
+    from mpi4py import MPI
 
-
-def _boot() -> str:
-    """Return the identity of this boot of the host, or "" if the system has none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+    me, here = mpi.Get_rank(), mpi.Split_type(MPI.COMM_TYPE_SHARED)
+    processes = dict(here.allgather((me, os.getpid())))
+    here.Free()
+    # Containers on one host may have process numbers of their own, which are not visible here.
+    return {rank: it for rank, it in processes.items() if rank != me and _is_running(it)}
 
 
 def _is_running(process: int) -> bool:

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -91,10 +91,9 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
                 f"a checkpoint has {nbytes} bytes, but a slot has {self.size_ckp}; open the storage"
                 " with the size of the largest checkpoint, Checkpoint.nbytes"
             )
-        with self._timed("save"):
-            if key in self._keys:
-                self._scratch.drop(self._level, self._keys.pop(key))
-            self._keys[key] = self._scratch.put(self._level, _named(data_pointers))
+        if key in self._keys:
+            self._scratch.drop(self._level, self._keys.pop(key))
+        self._keys[key] = self._scratch.put(self._level, _named(data_pointers))
         self.saves += 1
 
     def load(self, key: int, locations: Sequence[NDArray[Any]]) -> None:
@@ -112,11 +111,10 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
             name: array if array.flags.forc else np.empty(array.shape, array.dtype)
             for name, array in arrays.items()
         }
-        with self._timed("load"):
-            self._scratch.get(self._level, self._keys[key], whole)
-            for name, array in arrays.items():
-                if whole[name] is not array:
-                    array[...] = whole[name]
+        self._scratch.get(self._level, self._keys[key], whole)
+        for name, array in arrays.items():
+            if whole[name] is not array:
+                array[...] = whole[name]
         self.loads += 1
 
     def push(self, data_pointers: Sequence[NDArray[Any]]) -> None:
@@ -141,11 +139,6 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
 
     def isEmpty(self) -> bool:  # noqa: N802
         return not self._keys
-
-    def _timed(self, action: str) -> AbstractContextManager[Any]:
-        timer: AbstractContextManager[Any]
-        timer = nullcontext() if self.profiler is None else self.profiler.get_timer("ckio", action)
-        return timer
 
 
 def storages(levels: Platform | Scratch, nbytes: int, steps: int, /) -> list[CkioStorage]:

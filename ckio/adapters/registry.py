@@ -7,7 +7,6 @@ All of them are entry points, in the groups `ckio.backends`, `ckio.planners`, `c
 import hashlib
 import importlib
 import importlib.machinery
-import importlib.util
 import inspect
 import os
 import re
@@ -148,20 +147,13 @@ def _import_file(name: str, file: Path) -> ModuleType:
     private = f"{_PRIVATE}{re.sub('[^A-Za-z0-9_]', '_', path.stem)}_{digest}"
     if private in sys.modules:
         return sys.modules[private]
-    try:
-        exists = path.is_file()
-    except OSError as error:
-        raise BadInput(f"model {name!r}: {str(file)!r}: {error.strerror}") from None
-    if not exists:
+    if not path.is_file():
         siblings = [str(file.with_name(it.name)) for it in path.parent.glob("*.py")]
         question = _near(str(file), siblings)
         raise BadInput(f"model {name!r}: there is no file {str(file)!r}{question}")
     loader = importlib.machinery.SourceFileLoader(private, str(path))
-    spec = importlib.util.spec_from_file_location(private, path, loader=loader)
-    if spec is None:
-        raise BadInput(f"model {name!r}: {str(file)!r} cannot be imported")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[private] = module
+    module = ModuleType(private)
+    module.__file__, sys.modules[private] = str(path), module
     _import_from(path.parent)
     try:
         loader.exec_module(module)
@@ -169,9 +161,7 @@ def _import_file(name: str, file: Path) -> ModuleType:
         del sys.modules[private]
         if not isinstance(error, Exception | SystemExit):
             raise
-        in_package = isinstance(error, ImportError) and "relative import" in str(error)
-        hint = "; it is part of a package: write MODULE:ATTRIBUTE" * in_package
-        raise BadInput(f"model {name!r} cannot be imported: {_text_of(error)}{hint}") from error
+        raise BadInput(f"model {name!r} cannot be imported: {_text_of(error)}") from error
     return module
 
 
@@ -387,25 +377,19 @@ def codec_of(level: Level, /) -> "Codec | None":
             f" chooses one; calibrate, or name one of: {', '.join(names('codecs'))}"
         )
     if name not in names("codecs"):
-        near = did_you_mean(str(name), names("codecs"), rule=" ", cutoff=0.75).strip()
-        hint = f"{near} " * bool(near) + f"installed: {', '.join(installed_codecs())}"
-        raise BadInput(f"{what}: no codec is named {name!r}; {hint}")
+        near = did_you_mean(str(name), names("codecs"), cutoff=0.75)
+        raise BadInput(f"{what}: no codec is named {name!r}; {near}")
     codec: Codec = make(f"{what}: {name}", find("codecs", str(name)), options)
     return codec
 
 
 def lossless_codecs() -> "dict[str, Codec]":
-    """Return every available lossless codec, by name."""
-    return {name: codec for name, codec in installed_codecs().items() if codec.lossless}
-
-
-def installed_codecs() -> "dict[str, Codec]":
-    """Return every codec that is available without options, by name."""
-    codecs = {}
+    """Return every lossless codec that is available without options, by name."""
+    codecs: dict[str, Codec] = {}
     for name in names("codecs"):
         with suppress(BadInput):  # it needs a package that is not installed, or an option
             codecs[name] = make(name, find("codecs", name), {})
-    return codecs
+    return {name: codec for name, codec in codecs.items() if codec.lossless}
 
 
 def plain(level: Level, /) -> Level:

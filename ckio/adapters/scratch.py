@@ -5,7 +5,6 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy as np
@@ -86,12 +85,8 @@ class Scratch:
         """Return the arrays of a key, in new memory or in the arrays `into`.
 
         Raises MissingCheckpoint and CorruptCheckpoint. Raises BadInput if the names, shapes or
-        dtypes of `into` differ from the stored ones, or if one of its arrays is read-only.
+        dtypes of `into` differ from the stored ones.
         """
-        for name, array in (into or {}).items():
-            if not array.flags.writeable:
-                raise BadInput(f"array {name!r} is read-only; give a writeable array")
-            _check_plain(name, array)
         with self._locks[level]:
             layout = self.backends[level].layout(key)
             arrays = dict(into) if into is not None else _empty(layout)
@@ -115,12 +110,7 @@ class Scratch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         with suppress(StorageError) if error is not None else ExitStack():
             self.close()
 
@@ -130,16 +120,14 @@ def _closed(stack: ExitStack) -> None:
 
 
 def _contiguous(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array, or a copy in C order if it is not contiguous; raises BadInput."""
-    _check_plain(name, array)
-    return array if array.flags.forc else copy(array)
+    """Return the array, or a copy in C order if it is not contiguous.
 
-
-def _check_plain(name: str, array: NDArray[Any]) -> None:
-    """Raise BadInput if a dtype contains objects or named fields, or is not a plain number."""
+    Raises BadInput if its dtype contains objects or named fields, or is not a plain number.
+    """
     kind = array.dtype
     if kind.hasobject or kind.names is not None or kind.kind not in _NATIVE + "V":
         raise BadInput(f"array {name!r} has dtype {kind}; give an array of plain numbers")
+    return array if array.flags.forc else copy(array)
 
 
 def _field(name: str, array: NDArray[Any]) -> Field:

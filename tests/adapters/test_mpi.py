@@ -20,7 +20,7 @@ import os, signal, sys, time
 import numpy as np
 from mpi4py import MPI
 from ckio.adapters.mpi import of, world
-from ckio.errors import BadInput, CkioError, RankFailed, RunFailed
+from ckio.errors import BadInput, CkioError, RankFailed
 from ckio.parallel.group import RankGroup
 
 RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
@@ -325,33 +325,3 @@ def test_a_job_whose_ranks_wait_in_their_own_way_is_ended_with_the_reason(tmp_pa
     assert status != 0
     assert "ckio: rank 1: ValueError: no wind; the other ranks wait for it in calls" in err
     assert "ended after 1 s" in err
-
-
-LEFT = """
-ranks = RankGroup(world())
-apart = ranks.comm.duplicate()
-def step():
-    if RANK == 0:
-        time.sleep(6)  # slow, and then there: nobody takes that for a rank that never comes
-    if RANK < 2:
-        apart.exchange({1 - RANK: np.ones(3)}, {1 - RANK: np.empty(3)})
-ranks.each(step)
-def uneven():
-    if RANK != 1:
-        apart.exchange({}, {1: np.empty(3)})
-try:
-    ranks.each(uneven, calls_off=True)
-except RunFailed as error:
-    say(error)
-"""
-
-
-@pytest.mark.slow
-def test_who_waits_for_a_rank_that_has_done_its_step_is_told(tmp_path):
-    """It would wait for ever: the other one is in the agreement that ends the step."""
-    status, said, err = job(tmp_path, 3, LEFT)
-    assert (status, err) == (0, "")
-    assert len(said) == 3
-    assert all(
-        "waits for a message of rank 1, which has finished its action" in line for line in said
-    )

@@ -138,7 +138,6 @@ def test_a_revolver_of_many_levels_has_the_gradient_of_one_that_stores_all(tmp_p
     assert ram.saves > 0
     assert disk.saves > 0
     assert disk.loads >= disk.saves
-    assert revolver.profiler.counts["ckio"]["save"] == ram.saves + disk.saves
     assert (tmp_path / "disk").exists()
     del revolver, ram, disk, places
     gc.collect()

@@ -440,10 +440,6 @@ def test_what_cannot_be() -> None:
         checkpointed_loop(step, 1.0, 3)
     with pytest.raises(BadInput, match=r"a\.0 is a NoneType"):
         checkpointed_loop(step, {"a": [None]}, 3)
-    with pytest.raises(BadInput, match=r"layout torch.sparse_coo"):
-        checkpointed_loop(step, torch.eye(3).to_sparse(), 3)
-    with pytest.raises(BadInput, match="lazy module has no shape yet; call the module once"):
-        checkpointed_loop(nn.LazyLinear(3), x0, 3)
     with pytest.raises(BadInput, match=r"params contains a str"):
         checkpointed_loop(step, x0, 3, params="w")
     with pytest.raises(BadInput, match=r"no planner is named 'revolver'; did you mean revolve"):
@@ -539,7 +535,7 @@ def test_100_states_of_8_MiB_take_the_memory_of_a_few(tmp_path: Path) -> None:  
 
 
 class Counter(nn.Module):
-    """A step that reads a buffer that it changes, and one that it does not."""
+    """A step that changes a buffer while it is trained."""
 
     def __init__(self, change: str) -> None:
         super().__init__()
@@ -548,17 +544,10 @@ class Counter(nn.Module):
         self.register_buffer("table", torch.arange(4.0))
 
     def forward(self, x: Any, i: int = 0) -> Any:
-        match self.change:
-            case "in place":
-                self.count.add_(1)
-            case "another tensor":
-                self.count = self.count + 1
-            case "without a version":
-                self.count.data.add_(1)
-            case "late" if i > 5:
-                self.count.add_(1)
-            case "with a graph":
-                self.count = self.count + x.mean()
+        if self.training and self.change == "in place":
+            self.count.add_(1)
+        elif self.training:
+            self.count = self.count + 1
         return torch.sin(x * self.k * (1 + 0.1 * self.count.clone())) + 0.01 * self.table
 
 
@@ -574,44 +563,29 @@ class Normed(nn.Module):
         return x + 0.1 * torch.tanh(self.norm(self.layer(x)))
 
 
-BUFFERED = {
-    "in place": lambda: Counter("in place"),
-    "another tensor": lambda: Counter("another tensor"),
-    "without a version": lambda: Counter("without a version"),
-    "normed": Normed,
-    "normed, constant": lambda: Normed().eval(),
-}
-
-
-@pytest.mark.parametrize("name", list(BUFFERED))
-def test_buffers_are_as_the_plain_loop_finds_and_leaves_them(name: str) -> None:
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (lambda: Counter("in place"), r"\['Counter.count'\]"),
+        (lambda: Counter("another tensor"), r"\['Counter.count'\]"),
+        (Normed, "SpectralNorm._u.*BatchNorm1d.running_mean|BatchNorm1d.num_batches_tracked"),
+    ],
+)
+def test_a_step_that_changes_buffers_is_refused_and_one_that_reads_them_is_not(
+    make: Any, names: str
+) -> None:
+    module, x0 = make(), torch.randn(5, 4, requires_grad=True)
+    for step in module, lambda x, i: module(x):
+        with pytest.raises(BadInput, match=f"changes the buffers.*{names}.*eval"):
+            checkpointed_loop(step, x0, 12, params=module)
     results = []
-    for loop in (plain, checkpointed_loop):
-        torch.manual_seed(3)
-        module, x0 = BUFFERED[name](), torch.randn(5, 4, requires_grad=True)
-        held = list(module.buffers())
-        more = {"params": module} if loop is checkpointed_loop else {}
-        ends = []
-        for _ in range(2):  # the second loop begins with the buffers that the first one left
-            ends.append(loop(module, x0, 12, **more))
-            ends[-1].square().sum().backward()
-        now = list(module.buffers())
-        results.append([*ends, x0.grad, *(p.grad for p in module.parameters()), *now])
-        if name != "another tensor":
-            assert all(a is b for a, b in zip(held, now, strict=True))
-    for found, right in zip(*reversed(results), strict=True):
+    for loop in (plain, partial(checkpointed_loop, params=module)):
+        module.zero_grad()
+        x = x0.detach().requires_grad_()
+        loop(module.eval(), x, 12).square().sum().backward()
+        results.append([x.grad, *(p.grad for p in module.parameters())])
+    for found, right in zip(*results, strict=True):
         assert torch.allclose(found, right, rtol=1e-12)
-
-
-def test_buffers_that_cannot_be_kept_are_refused() -> None:
-    x0 = torch.randn(5, 4, requires_grad=True)
-    with pytest.raises(BadInput, match=r"step 6 changed the buffers \['count'\]"):
-        checkpointed_loop(Counter("late"), x0, 12)
-    with pytest.raises(BadInput, match="'count' a tensor that requires a gradient"):
-        checkpointed_loop(Counter("with a graph"), x0, 12)
-    norm = nn.BatchNorm1d(4)
-    with pytest.raises(BadInput, match=r"BatchNorm1d.running_mean.*ModuleList"):
-        checkpointed_loop(lambda x, i: norm(x), x0, 12, params=list(norm.parameters()))
 
 
 class Kept(nn.Module):

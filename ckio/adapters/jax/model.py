@@ -66,9 +66,8 @@ class _LoopModel(ABC):
         controls: Mapping[str, Any],
         functional: TracedFunction,
         stored: Mapping[Kind, Mapping[str, Any]],
-        on_step: Callable[[int], None] | None,
     ) -> None:
-        self.on_step = on_step
+        self.on_step: Callable[[int], None] | None = None
         self._control = Arrays({name: np.array(leaf) for name, leaf in controls.items()})
         self._functional = functional
         self._bars_like = {"J": jnp.zeros((), functional.after.dtype)}
@@ -257,8 +256,6 @@ class JaxModel(_LoopModel):
         The parameters and rows of `checkpointed_scan`.
     segment : int or "auto"
         Number of iterations of a step, as in `checkpointed_scan`.
-    on_step : callable, optional
-        Is called after each step of both sweeps with the number of the step that is reached.
 
     Attributes
     ----------
@@ -287,7 +284,6 @@ class JaxModel(_LoopModel):
         params: Any = None,
         xs: Any = None,
         segment: int | str = 1,
-        on_step: Callable[[int], None] | None = None,
     ) -> None:
         x, params, xs = arrays("x0", x0), arrays("params", params), arrays("xs", xs)
         if check_steps(n, xs) == 0:
@@ -303,7 +299,7 @@ class JaxModel(_LoopModel):
         every = {**state, **more[0], **more[1]}
         controls = {name: leaf for name, leaf in every.items() if is_smooth(leaf)}
         j = _real(functional, jax.tree.map(shape_of, x))
-        super().__init__(controls, j, {Kind.RESTART: state}, on_step)
+        super().__init__(controls, j, {Kind.RESTART: state})
         self._state: Leaves | None = None  # None until x_0 is made from the controls
         self._given = Given([], [], [])
         self._recorded: dict[int, Leaves] = {}  # the first states of recorded steps
@@ -488,8 +484,6 @@ class PartitionedModel(_LoopModel):
         Initial state x_0, which is copied.
     functional : callable
         J(x_n), a real number, as a function of the dict of arrays, computed by functions of JAX.
-    on_step : callable, optional
-        Is called after each step of both sweeps with the number of the step that is reached.
 
     Attributes
     ----------
@@ -511,8 +505,6 @@ class PartitionedModel(_LoopModel):
         state: Values,
         functional: Callable[[Any], Any],
         /,
-        *,
-        on_step: Callable[[int], None] | None = None,
     ) -> None:
         self.halves = halves
         self._first = {name: jnp.array(state[name]) for name in sorted(halves.program.inputs)}
@@ -520,7 +512,7 @@ class PartitionedModel(_LoopModel):
         overwritten = {name: after[name] for name in halves.program.overwritten}
         self._like = {Kind.RESTART: overwritten, Kind.TAPE: tape}
         controls = {name: array for name, array in self._first.items() if is_smooth(array)}
-        super().__init__(controls, _real(functional, after), self._like, on_step)
+        super().__init__(controls, _real(functional, after), self._like)
         self._state: dict[str, Any] = {}  # empty until x_0 is made from the controls
         self._tapes: dict[int, Values] = {}
 

@@ -152,7 +152,7 @@ def _loop(
 
     def back(residuals: Any, x_bar: Leaves) -> tuple[Leaves, Given]:
         token, *arrays = residuals
-        if not _is_traced(arrays, x_bar):
+        if isinstance(token, StoredStates) and not _is_traced(arrays, x_bar):
             return sweeps.backward(_OutsideXla(blocks, allow_rounding), residuals, x_bar)
         number = jnp.int32(GONE) if isinstance(token, StoredStates) else token
         return backward((number, *arrays), x_bar)  # type: ignore[no-any-return]
@@ -299,9 +299,9 @@ class _InsideXla:
 
         def anew(_: Any) -> tuple[Any, Leaves]:
             number, last = repeat()
-            return io_callback(STORE.take_number, _NUMBER, number), last
+            return io_callback(STORE.take, _NUMBER, number), last
 
-        number = io_callback(STORE.take_number, _NUMBER, number)
+        number = io_callback(STORE.take, _NUMBER, number)
         return when(number == GONE, anew, (number, last))  # type: ignore[no-any-return]
 
     def to_overwrite(self, back: Cotangents, /) -> Cotangents:
@@ -346,15 +346,11 @@ class _OutsideXla:
         return states
 
     def begin_reverse(
-        self, token: Any, last: Leaves, repeat: Callable[[], Any], /
+        self, states: StoredStates, last: Leaves, repeat: Callable[[], Any], /
     ) -> tuple[Any, Leaves]:
-        if isinstance(token, StoredStates):
-            states = token if token.take() else None
-        else:
-            states = STORE.take(token)
-        if states is None:
+        if not states.take():
             return repeat()  # type: ignore[no-any-return]
-        self._replay = states.replay or self._replay
+        self._replay = states.replay
         return states, last
 
     def to_overwrite(self, back: Cotangents, /) -> Cotangents:

@@ -271,14 +271,10 @@ class GradientStore:
         self._gradients[number] = StoredStates(plan, partial(self._gradients.pop, number, None))
         return np.int32(number)
 
-    def take(self, number: Any, /) -> StoredStates | None:
-        """Begin the reverse sweep of a gradient; return None if its states are gone."""
+    def take(self, number: Any, /) -> Any:
+        """Begin the reverse sweep of a gradient, and return its number, or GONE."""
         states = self._gradients.get(int(number))
-        return states if states is not None and states.take() else None
-
-    def take_number(self, number: Any, /) -> Any:
-        """Begin the reverse sweep of a gradient, and return its number or GONE."""
-        return GONE if self.take(number) is None else np.int32(number)
+        return np.int32(number) if states is not None and states.take() else GONE
 
     def put(self, number: Any, access: Any, leaves: list[Any], /) -> Any:
         """Perform a write, and return the number."""

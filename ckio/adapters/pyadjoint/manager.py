@@ -1,17 +1,15 @@
 """The manager of a tape's checkpoints. pyadjoint calls it, and it performs a schedule of ckio."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, reduce
+from functools import cache
 from os import PathLike
-from types import TracebackType
 from typing import Any, Final, Self, assert_never
 
-import numpy as np
 from pyadjoint import Tape
 
-from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions import Action, Advance, Discard, Read, Record, Reverse, Write
 from ckio.actions.checks import is_whole
 from ckio.adapters import registry
 from ckio.adapters.mpi import world
@@ -25,7 +23,7 @@ from ckio.planners.base import Planner
 from ckio.planners.dp import hrevolve
 from ckio.planners.unknown import Online
 from ckio.platform import Platform, platform_of
-from ckio.platform.chain import COSTS, Chain, PerStep
+from ckio.platform.chain import Chain
 from ckio.runner.reproducible import ReplayCheck
 from ckio.schedule import Schedule
 from ckio.schedule.replay import validate
@@ -66,10 +64,11 @@ def enable(
     planner
         A planner or its name. If `steps` is None, the planner of the first evaluation is `online`.
     chain
-        Costs of steps in seconds, and sizes of their checkpoints in bytes. Without it the first
-        five steps are measured. The sizes are then those of their largest checkpoints. The costs of
-        a forward, a recorded and a reversed step are all the seconds of the fastest step. On many
-        ranks they are those of the slowest rank, and the sizes those of the largest part.
+        Costs of steps in seconds, and sizes of their checkpoints in bytes, the same on all ranks.
+        Without it the first five steps are measured. The sizes are then those of their largest
+        checkpoints. The costs of a forward, a recorded and a reversed step are all the seconds of
+        the fastest step. On many ranks they are those of the slowest rank, and the sizes those of
+        the largest part.
     comm
         The ranks that compute this tape together; they follow one plan, made by the first of them.
         By default they are all ranks of the job. Give `ckio.adapters.mpi.of(mesh.comm)` for those
@@ -152,7 +151,7 @@ class Manager:
         self.schedule: Schedule | None = None
         self._tape, self._length, self._planner, self._chain = tape, steps, planner, chain
         self._held, self._pinned = Held(), set[Any]()
-        self._begun, self._seconds, self._sound = time.perf_counter(), list[float](), True
+        self._begun, self._seconds = time.perf_counter(), list[float]()
         self._rule: Online | None = None
         self._recording: Recording | None = None
         self._steps: TapeSteps | None = None
@@ -213,12 +212,7 @@ class Manager:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # The recording of the tape.
@@ -244,32 +238,23 @@ class Manager:
 
     @contextmanager
     def _unbroken(self) -> Iterator[None]:
-        """Run a `with` block. If it fails halfway, the tape cannot be used any more."""
-        self._check_sound()
-        self._sound = False
+        """Run a `with` block. If it fails halfway, close the levels: the tape lacks checkpoints."""
+        self.storage.check_open()
         try:
             yield
-        except LevelFull as error:
-            if self._chain is not None:
+        except BaseException as error:
+            self.close()
+            if isinstance(error, LevelFull) and self._chain is not None:
                 error.args = (
                     f"{error}. The schedule is planned for {self._chain.restart} bytes of restart"
                     f" data and {self._chain.tape} bytes of tape for each step; if later steps need"
                     f" more than the first {FIRST}, give enable(...) their sizes in `chain`",
                 )
             raise
-        self._sound = True
-
-    def _check_sound(self) -> None:
-        if not self._sound:
-            raise BadInput("a checkpoint of this tape could not be stored; use a new tape")
 
     def _begin_recording(self, last: int) -> None:
         """Plan the schedule, and perform its actions for the steps that have been annotated."""
-        measured = _chain_on(
-            self._ranks,
-            self._length,
-            lambda: _chain_of(self.storage, self._blocks.steps, self._seconds, self._chain),
-        )
+        measured = self._chain_of_ranks()
         if self._length is None:
             self._chain = measured.with_steps(1)
             platform = self._ranks.once(self.storage.scratch.platform.dumps)
@@ -285,6 +270,39 @@ class Manager:
         for step in range(last + 1):
             self._recording.annotated(step)
         self._held.release(kept)
+
+    def _chain_of_ranks(self) -> Chain:
+        """Return the given chain, or else one measured from the steps so far.
+
+        All ranks have the same, with the costs of the slowest rank, and the sizes of the largest
+        part. Raises BadInput on all ranks if they have tapes of different lengths.
+        """
+        lengths = self._ranks.gather(self._length)
+        if len(set(lengths)) > 1:
+            raise BadInput(
+                f"the ranks have tapes of {', '.join(map(str, lengths))} steps; give enable(...)"
+                " those that compute this tape together in `comm`, or SOLO if each has its own"
+            )
+        if self._chain is not None:
+            return self._chain
+
+        def measured() -> tuple[float, int, int]:
+            steps, nbytes = self._blocks.steps, self.storage.nbytes
+            tape = max(nbytes(used(it)) for it in steps)
+            restart = max((nbytes(live(it)) for it in steps[1:]), default=tape)
+            return min(self._seconds[1:] or self._seconds), restart, tape
+
+        every = self._ranks.gather(self._ranks.each(measured))
+        fastest, restart, tape = map(max, zip(*every, strict=True))
+        return Chain(
+            steps=None,
+            advance=fastest,
+            record=fastest,
+            reverse=fastest,
+            restart=restart,
+            tape=tape,
+            adjoint=restart,
+        )
 
     def _plan(self, chain: Chain) -> None:
         """Plan the forward and the reverse sweep when the number of steps is known."""
@@ -319,7 +337,6 @@ class Manager:
 
     def _turn(self, length: int) -> TapeSteps:
         """End the recording, and return its steps, whose number is known now."""
-        self._check_sound()
         if self._length not in (None, length):
             raise BadInput(
                 f"the loop made {length} steps, but enable(...) received steps = {self._length};"
@@ -404,61 +421,3 @@ def _tick(bar: Any) -> None:
     """Show in the progress bar that a step is done; None is a bar of pyadjoint that is off."""
     if bar is not None:
         bar.next()
-
-
-def _chain_of(
-    storage: TapeStorage, steps: Sequence[Any], seconds: Sequence[float], given: Chain | None, /
-) -> Chain:
-    """Return the given chain, or else a chain measured from these steps.
-
-    Raises BadInput if the steps have more bytes than the given chain states.
-    """
-    if given is not None:
-        _check(storage, steps, given)
-        return given
-    tape = max(storage.nbytes(used(it)) for it in steps)
-    restart = max((storage.nbytes(live(it)) for it in steps[1:]), default=tape)
-    fastest = min(seconds[1:] or seconds)
-    return Chain(
-        steps=None,
-        advance=fastest,
-        record=fastest,
-        reverse=fastest,
-        restart=restart,
-        tape=tape,
-        adjoint=restart,
-    )
-
-
-def _chain_on(ranks: RankGroup, steps: int | None, own: Callable[[], Chain], /) -> Chain:
-    """Return one chain for all ranks, with the largest costs and sizes of their own chains.
-
-    Raises BadInput on all ranks if they have tapes of different lengths.
-    """
-    chain = ranks.each(own)
-    if ranks.is_alone:
-        return chain
-    every = ranks.gather((steps, chain))
-    if len({(length, chain.steps) for length, chain in every}) > 1:
-        raise BadInput(
-            f"the ranks have tapes of {', '.join(str(length) for length, _ in every)} steps; give"
-            " enable(...) those that compute this tape together in `comm`, or SOLO if each has a"
-            " tape of its own"
-        )
-    costs: dict[str, Any] = {}
-    for name in COSTS:
-        values = [getattr(chain, name) for _, chain in every]
-        each = [value.values if isinstance(value, PerStep) else value for value in values]
-        costs[name] = reduce(np.maximum, each).tolist()
-    return Chain(steps=chain.steps, **costs)
-
-
-def _check(storage: TapeStorage, steps: Sequence[Any], given: Chain) -> None:
-    for number in range(1, len(steps)):
-        for kind, variables in (Kind.RESTART, live), (Kind.TAPE, used):
-            key, nbytes = Key(kind, number), storage.nbytes(variables(steps[number]))
-            if nbytes > given.nbytes(key):
-                raise BadInput(
-                    f"the chain has {given.nbytes(key)} bytes for {key}, which has {nbytes} bytes;"
-                    " give the chain the larger size"
-                )

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, wraps
+from functools import lru_cache
 from os import PathLike
 from time import perf_counter
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import torch
@@ -41,9 +41,6 @@ from ckio.runner.unknown import RuleRun, check_fit, reserve
 from ckio.schedule import Schedule
 from ckio.schedule.policy import SYNCHRONOUS
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 Done = Callable[[Any, int], Any]
 """A function of x_i and i that returns whether the loop ends at x_i."""
 
@@ -54,22 +51,7 @@ _took: WeakKeyDictionary[Any, dict[Any, float]] = WeakKeyDictionary()
 """Measured seconds of a step, by its module or its code, and by the shapes of its state."""
 
 
-def _never_compiled(function: Callable[P, T]) -> Callable[P, T]:
-    """Return a function that compiled programs call as it is.
-
-    `torch.compiler.disable` would import the compiler in every program.
-    """
-    not_compiled = torch._disable_dynamo(function)  # noqa: SLF001, as torch.utils.checkpoint does
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        is_compiling = torch.compiler.is_dynamo_compiling()
-        return (not_compiled if is_compiling else function)(*args, **kwargs)
-
-    return call
-
-
-@_never_compiled
+@torch._disable_dynamo  # type: ignore[untyped-decorator]  # noqa: SLF001, as torch.utils.checkpoint
 def checkpointed_loop(
     step: Step,
     x0: Any,
@@ -154,7 +136,6 @@ def checkpointed_loop(
         end = _plain(loop, state, n, done)
     else:
         check_apart(loop.params)
-        loop = loop.with_buffers(owned(state), params)
         nbytes = sum(t.nbytes for t in (*state, *loop.random()))
         levels = _memory(nbytes, n) if platform is None else platform_of(platform)
         if seconds is None:
@@ -271,7 +252,7 @@ class _Looped(torch.autograd.Function):  # type: ignore[misc]  # torch is seen a
         ctx.plan, ctx.random = plan, plan.loop.random()
         ctx.model, ctx.run = _run_forward(plan, tensors, ctx.random)
         end = ctx.model.at
-        plan.loop.leave(end.random)
+        plan.loop.set_random(end.random)
         state_n = tuple(t.detach() for t in end.state)
         ctx.mark_non_differentiable(*(t for t in state_n if not is_smooth(t)))
         return state_n

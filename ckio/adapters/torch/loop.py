@@ -7,7 +7,7 @@ state, the tapes, the cotangent and the checkpoints.
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -16,7 +16,6 @@ from torch.autograd.graph import get_gradient_edge
 from torch.utils._pytree import tree_flatten_with_path, tree_unflatten
 
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.adapters.torch.buffers import Buffer, Watch, buffers_of, no_change_of_others
 from ckio.adapters.torch.tensors import (
     Tensors,
     field,
@@ -69,16 +68,6 @@ class Tree:
                     f"{name} is a {type(leaf).__name__}; a state is a tensor, or a tuple, list or"
                     " dict of tensors: give such a state"
                 )
-            if leaf.layout != torch.strided:
-                raise BadInput(
-                    f"{name} is a tensor of layout {leaf.layout}; a state must be dense: convert"
-                    " it by to_dense()"
-                )
-            if leaf.is_meta:
-                raise BadInput(
-                    f"{name} is on the device 'meta', which stores no numbers; give a tensor on"
-                    " another device"
-                )
         return Tree(names, spec)
 
     def leaves(self, x: Any, /) -> Tensors:
@@ -111,14 +100,14 @@ def _key(key: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The state of a loop, its random generators and its buffers, which determine all later steps.
+    """The state of a loop and of its random generators, which determine all later steps.
 
     Attributes
     ----------
     state : tuple of tensors
         x_i as contiguous tensors without a graph. They are never changed.
     random : tuple of tensors
-        The state of each random generator, and each buffer that steps change.
+        The state of each random generator.
     """
 
     state: Tensors
@@ -144,10 +133,6 @@ class Loop:
         Tensors with a gradient that steps read in addition to the state.
     sources : tuple of torch.Generator
         The generators from which steps draw random numbers.
-    buffers : tuple of Buffer
-        Buffers of modules that steps change.
-    constant : tuple of Buffer
-        Other buffers, which no step may change.
     casts : tuple of (device type, enabled, dtype)
         The settings of autocast during the steps.
     """
@@ -157,8 +142,6 @@ class Loop:
     like: tuple[Any, ...]
     params: Tensors
     sources: tuple[Any, ...] = ()
-    buffers: tuple[Buffer, ...] = ()
-    constant: tuple[Buffer, ...] = ()
     casts: tuple[Any, ...] = ()
 
     @staticmethod
@@ -175,23 +158,6 @@ class Loop:
             casts=casts_of(t.device.type for t in state),
         )
 
-    def with_buffers(self, state: Tensors, /, *owners: Any) -> "Loop":
-        """Return this loop with the buffers of these modules.
-
-        If there are any, the first step is run to see which of them it changes.
-        """
-        loop = replace(self, buffers=buffers_of(self.step, *owners))
-        if not loop.buffers:
-            return loop
-        watch = Watch()
-        with loop.inside(loop.random()):
-            for buffer in loop.buffers:
-                watch.add(buffer)
-            loop.advance(state, 0)
-            changed = watch.changed()
-        constant = tuple(it for it in loop.buffers if it not in changed)
-        return replace(loop, buffers=tuple(changed), constant=constant)
-
     @cached_property
     def _edges(self) -> tuple[Edge, ...]:
         return tuple(map(_edge, self.params))
@@ -200,44 +166,24 @@ class Loop:
         """Yield the names of all tensors in a checkpoint."""
         yield from self.tree.names
         yield from (f"random {number}" for number in range(len(self.sources)))
-        yield from (f"buffer {buffer.name}" for buffer in self.buffers)
 
     def random(self) -> Tensors:
-        """Return the states of the random generators, and copies of the buffers."""
-        return (*self._states(), *(buffer.copy() for buffer in self.buffers))
-
-    def leave(self, random: Tensors) -> None:
-        """Set the random generators and the buffers, as the plain loop leaves them."""
-        self._restore(random)
-        self.leave_buffers(random)
-
-    def leave_buffers(self, random: Tensors) -> None:
-        """Set the buffers in place, as the plain loop leaves them."""
-        with torch.no_grad():
-            for buffer, value in zip(self.buffers, random[len(self.sources) :], strict=True):
-                buffer.tensor.copy_(value)
-
-    def _states(self) -> Tensors:
+        """Return the states of the random generators."""
         with _GENERATORS:
             return tuple(source.get_state() for source in self.sources)
 
-    def _restore(self, random: Tensors) -> None:
+    def set_random(self, random: Tensors) -> None:
+        """Set the states of the random generators."""
         with _GENERATORS:
-            for source, state in zip(self.sources, random, strict=False):
+            for source, state in zip(self.sources, random, strict=True):
                 source.set_state(state)
 
     @contextmanager
     def inside(self, random: Tensors) -> Iterator[None]:
-        """Run a `with` block in these random states and with the loop's settings of autocast.
-
-        The buffers are other tensors meanwhile, so that a graph may still need the present ones.
-        """
-        outside = self._states()
-        present = [buffer.tensor for buffer in self.buffers]
+        """Run a `with` block in these random states and with the loop's settings of autocast."""
+        outside = self.random()
         try:
-            self._restore(random)
-            for buffer, value in zip(self.buffers, random[len(self.sources) :], strict=True):
-                buffer.set(value.clone())
+            self.set_random(random)
             with ExitStack() as stack:
                 for device, enabled, dtype in self.casts:
                     # The cache is off, because a copy cast without a graph has no gradient.
@@ -245,13 +191,11 @@ class Loop:
                     stack.enter_context(cast)
                 yield
         finally:
-            self._restore(outside)
-            for buffer, tensor in zip(self.buffers, present, strict=True):
-                buffer.set(tensor)
+            self.set_random(outside)
 
     def after(self, state: Tensors, i: int) -> Tensors:
         """Compute one step; raises BadInput if it returns other tensors or changes its input."""
-        before, marks = versions(state), [buffer.mark() for buffer in self.constant]
+        before = versions(state)
         try:
             returned = self.step(self.tree.build(state), i)
         except RuntimeError as error:
@@ -260,12 +204,6 @@ class Loop:
             raise
         if versions(state) != before:
             raise _in_place(i)
-        marked = zip(self.constant, marks, strict=True)
-        if names := [buffer.name for buffer, mark in marked if buffer.mark() != mark]:
-            raise BadInput(
-                f"step {i} changed the buffers {names}, which the first step did not; let all steps"
-                " change them, or make them a part of the state"
-            )
         leaves = self.tree.leaves(returned)
         for name, like, leaf in zip(self.tree.names, self.like, leaves, strict=True):
             if (now := describe(leaf)) != like:
@@ -380,11 +318,6 @@ def params_of(step: Step, params: Any) -> Tensors:
             raise BadInput(
                 f"params contains a {type(tensor).__name__}; give a module, or tensors only"
             )
-        if torch.nn.parameter.is_lazy(tensor):
-            raise BadInput(
-                "a parameter of a lazy module has no shape yet; call the module once before the"
-                " loop"
-            )
     return tuple({id(t): t for t in tensors if t.requires_grad}.values())
 
 
@@ -441,6 +374,41 @@ def without_hooks(tensors: Tensors, /) -> Iterator[None]:
             tensor.grad = grad
 
 
+@contextmanager
+def no_changed_buffers() -> Iterator[None]:
+    """Raise BadInput if a module that is called in this `with` block changes one of its buffers."""
+    mine, before = threading.get_ident(), dict[tuple[Any, str], tuple[int, ...]]()
+
+    def remember(module: Any, _: Any) -> None:
+        if threading.get_ident() == mine:
+            for name, buffer in module.named_buffers(recurse=False):
+                before.setdefault((module, name), _mark(buffer))
+
+    handle = torch.nn.modules.module.register_module_forward_pre_hook(remember)
+    try:
+        yield
+    finally:
+        handle.remove()
+    if changed := [
+        f"{type(module).__name__}.{name}"
+        for (module, name), mark in before.items()
+        if _mark(getattr(module, name)) != mark
+    ]:
+        raise BadInput(
+            f"a step changes the buffers {changed}, which are changed once more when the step is"
+            " run again; call eval() of their module before the loop, or make them a part of the"
+            " state"
+        )
+
+
+def _mark(buffer: torch.Tensor) -> tuple[int, ...]:
+    """Return the identity and the version of a tensor; a change of a buffer changes one of them.
+
+    BatchNorm's kernel changes neither, but BatchNorm also counts its calls in a buffer.
+    """
+    return id(buffer), *versions((buffer,))
+
+
 def _text_of(properties: tuple[Any, ...]) -> str:
     shape, dtype, device = properties
     return f"{str(dtype).removeprefix('torch.')}{list(shape)} on {device}"
@@ -459,8 +427,6 @@ class TensorSteps:
         The initial state.
     done : callable, optional
         `done(x, i)` returns whether the loop ends at x_i.
-    on_step : callable, optional
-        Is called after each step of both sweeps with the number of the step that is reached.
 
     Attributes
     ----------
@@ -479,9 +445,9 @@ class TensorSteps:
         /,
         *,
         done: Callable[[Any, int], Any] | None = None,
-        on_step: Callable[[int], None] | None = None,
     ) -> None:
-        self._loop, self.at, self.on_step = loop, at, on_step
+        self._loop, self.at = loop, at
+        self.on_step: Callable[[int], None] | None = None
         self.cotangent: list[torch.Tensor | None] = [None] * len(at.state)
         self.of_params: list[torch.Tensor | None] = [None] * len(loop.params)
         self._done = done
@@ -514,10 +480,9 @@ class TensorSteps:
         self._go_to(after, i)
 
     def _watched(self) -> AbstractContextManager[None]:
-        """Look in the first step for buffers that it changes and that are not in the state."""
-        known = (*self._loop.buffers, *self._loop.constant)
+        """Look in the first step for buffers that it changes."""
         first, self._is_first = self._is_first, False
-        return no_change_of_others(known) if first else nullcontext()
+        return no_changed_buffers() if first else nullcontext()
 
     def record(self, begin: int, end: int, /) -> int:
         self._tapes, self._traced = {}, None

@@ -15,7 +15,7 @@ from ckio.adapters.torch.loop import (
     describe,
     generators_of,
 )
-from ckio.adapters.torch.tensors import Tensors, dtype_of, field, is_smooth, over, owned
+from ckio.adapters.torch.tensors import Tensors, field, is_smooth, over, owned
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arrays import Array, Arrays
 
@@ -55,14 +55,11 @@ class TorchModel(TensorSteps):
         J(x_n), a tensor with one real number.
     params : module, or mapping of str to tensor
         Tensors that steps read in addition to the state. The gradient includes those that require
-        a gradient. If steps change buffers of the module, these are a part of the state, and have
-        their values at x_n after the run.
+        a gradient.
     done : callable, optional
         `done(x, i)` returns whether the loop ends at x_i, for runs of unknown length.
     seed : int
         Seed of the random numbers.
-    on_step : callable, optional
-        Is called after each step of both sweeps with the number of the step that is reached.
 
     Attributes
     ----------
@@ -89,7 +86,6 @@ class TorchModel(TensorSteps):
         params: torch.nn.Module | Mapping[str, torch.Tensor] = {},  # noqa: B006, it is only read
         done: Callable[[Any, int], Any] | None = None,
         seed: int = 0,
-        on_step: Callable[[int], None] | None = None,
     ) -> None:
         named = params
         if isinstance(params, torch.nn.Module):
@@ -111,19 +107,15 @@ class TorchModel(TensorSteps):
                 " rename all but one"
             )
         self._first = dict(zip(names, leaves, strict=False))
-        if elsewhere := [n for n, t in {**self._first, **known}.items() if t.device.type != "cpu"]:
-            raise BadInput(
-                f"TorchModel: {elsewhere} are not on the CPU; move them there, because controls are"
-                " arrays of NumPy"
-            )
         smooth = {name: t for name, t in self._first.items() if is_smooth(t)}
-        controls = {**smooth, **known}
-        if short := {n: t.dtype for n, t in controls.items() if dtype_of(t.dtype).kind == "u"}:
+        try:
+            arrays = {name: t.detach().numpy() for name, t in {**smooth, **known}.items()}
+        except TypeError as error:
             raise BadInput(
-                f"TorchModel: {short} are dtypes that NumPy does not have, and controls are arrays"
-                " of NumPy; give float32, and let the step convert it"
-            )
-        self._control = Arrays({name: t.detach().numpy() for name, t in controls.items()})
+                f"TorchModel: {error}; controls are arrays of NumPy: give tensors on the CPU, for"
+                " example in float32, and let the step convert them"
+            ) from error
+        self._control = Arrays(arrays)
         self._params = known
         self._functional = functional
         loop = Loop.of(
@@ -132,10 +124,9 @@ class TorchModel(TensorSteps):
             leaves,
             tuple(known.values()),
             generators_of(()),
-        ).with_buffers(owned(leaves), params, step)
-        random = torch.Generator().manual_seed(seed).get_state()
-        self._begin = Position(leaves, (random, *loop.random()[1:]))
-        super().__init__(loop, self._begin, done=done, on_step=on_step)
+        )
+        self._begin = Position(leaves, (torch.Generator().manual_seed(seed).get_state(),))
+        super().__init__(loop, self._begin, done=done)
         self._started = False
         self._farthest = 0, self._begin
         self._j: torch.Tensor | None = None  # None before the adjoint starts
@@ -248,7 +239,6 @@ class TorchModel(TensorSteps):
         leaves = [t.detach().requires_grad_(is_smooth(t)) for t in at.state]
         with torch.enable_grad(), self._loop.inside(at.random):
             j = _real(self._functional(self._tree.build(leaves)))
-        self._loop.leave_buffers(at.random)
         self.cotangent = _derivatives(j, leaves)
         self._j, self._farthest = j.detach().to(torch.float64), (n, self._begin)
         return self._j

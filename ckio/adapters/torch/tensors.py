@@ -143,23 +143,17 @@ class _StoredTensor:
     """A tensor on a level. It is discarded when no object refers to this one."""
 
     def __init__(self, scratch: Scratch, tensor: torch.Tensor) -> None:
-        # A dimension that repeats one slice is stored as this slice.
-        dense = tensor.detach()[tuple(map(_once, tensor.shape, tensor.stride()))]
-        # The strides of `empty_like` are those of the tensor, or the nearest ones without gaps.
-        self._like = torch.empty_like(dense, device="meta")
-        order = _order(self._like)
-        whole = dense.resolve_conj().resolve_neg().permute(order).contiguous()
+        (whole,) = owned((tensor,))
         self._place = _put(scratch, flat(whole))
-        self._scratch, self._shape, self._device = scratch, tensor.shape, tensor.device
+        self._scratch, self._like = scratch, (tensor.shape, tensor.dtype, tensor.device)
         self._end = weakref.finalize(self, _drop, scratch, *self._place)
 
     def tensor(self) -> torch.Tensor:
-        """Return the stored tensor, with its original strides."""
-        order = _order(self._like)
-        whole = uninitialized([self._like.shape[i] for i in order], self._like.dtype)
+        """Return the stored tensor, in C order."""
+        shape, dtype, device = self._like
+        whole = uninitialized(shape, dtype)
         self._scratch.get(*self._place, {"": flat(whole)})
-        back = sorted(range(len(order)), key=order.__getitem__)
-        return whole.permute(back).to(self._device).expand(self._shape)
+        return whole.to(device)
 
 
 class _TensorInPlace:
@@ -189,7 +183,7 @@ class _SavedTensors:
         self._lock = Lock()
 
     def pack(self, tensor: torch.Tensor) -> _Packed:
-        if tensor.layout != torch.strided or _nbytes(tensor) < self._at_least or _is_alive(tensor):
+        if tensor.layout != torch.strided or tensor.nbytes < self._at_least or _is_alive(tensor):
             return _TensorInPlace(tensor)
         # As long as the weak reference exists, no new storage gets the same number.
         storage = StorageWeakRef(tensor.untyped_storage())
@@ -231,22 +225,6 @@ def _is_alive(tensor: torch.Tensor) -> bool:
     """Return whether a tensor is a leaf that requires a gradient, or a view of such a leaf."""
     base: Any = tensor if tensor._base is None else tensor._base  # noqa: SLF001, the only way to ask
     return bool(base.is_leaf and base.requires_grad)
-
-
-def _once(size: int, stride: int) -> slice:
-    return slice(0, 1) if stride == 0 and size > 1 else slice(None)
-
-
-def _nbytes(tensor: torch.Tensor) -> int:
-    """Return the number of bytes with which a tensor is stored."""
-    different = (n for n, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
-    return int(math.prod(different) * tensor.element_size())
-
-
-def _order(tensor: torch.Tensor) -> list[int]:
-    """Return the dimensions by their strides, the largest first."""
-    strides: tuple[int, ...] = tensor.stride()
-    return sorted(range(len(strides)), key=lambda i: (-strides[i], i))
 
 
 def _put(scratch: Scratch, array: Any) -> tuple[int, Key]:
