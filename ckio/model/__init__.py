@@ -118,6 +118,8 @@ class OptionalMembers:
         On many ranks: puts the model of one rank within a wrapper.
     replay_check : ReplayCheck or None
         The check of steps that are computed again, if the model has one.
+    exchanges : bool
+        Whether `give` takes memory of the level in exchange for what it gives (see `Handing`).
     records_late : bool
         Whether `record` leaves its last step to be computed when the state after it is needed.
     tape_restarts : bool
@@ -140,6 +142,7 @@ class OptionalMembers:
     unequal: bool = False
     put_inside: Callable[[Callable[[Any], Any]], object] | None = None
     replay_check: Any = None
+    exchanges: bool = True
     records_late: bool = False
     tape_restarts: bool = False
     kept_records: frozenset[str] = frozenset()

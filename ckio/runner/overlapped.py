@@ -25,7 +25,7 @@ from ckio.backends.forms import Form, form_of
 from ckio.backends.ram import Ram
 from ckio.backends.wrapper import unwrapped
 from ckio.errors import BadInput, LevelFull, StorageError
-from ckio.model import Model
+from ckio.model import Model, optional
 from ckio.overlap.rules import ActionMode, Traffic, Transfer
 from ckio.platform import Platform, memory_level
 from ckio.platform.clock import Clock, WallClock
@@ -41,9 +41,10 @@ from ckio.runner.perform import (
     by_schedule,
     longest_tape,
     make_ready,
+    slots_of,
 )
 from ckio.runner.space import memory_for
-from ckio.schedule import Schedule, reservations
+from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 
 SHARE: Final = 0.5
@@ -325,12 +326,13 @@ def make_staging(
     }
     memory = memory_level(platform)
     lender = None if memory is None else unwrapped(backends[memory])
-    if memory is None or not (isinstance(lender, Ram) and lender.near):
+    space = optional(model).space
+    if memory is None or not (isinstance(lender, Ram) and lender.near and lender.space == space):
         own = memory_for(model)
         own.reserve(wanted)
         return Staging(own, platform, overlap)
     platform = _as_open(platform, memory, lender)
-    near = dict(enumerate(reservations(schedule))).get(memory, {})
+    near = dict(enumerate(slots_of(schedule, platform, model))).get(memory, {})
     backends[memory].reserve(_together(near, wanted, platform.levels[memory].capacity))
     return Staging(lender, platform, overlap)
 

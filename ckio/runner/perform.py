@@ -33,6 +33,7 @@ from ckio.actions import (
 from ckio.actions.columns import (
     ACCESSES,
     ADVANCE,
+    KIND_CODE,
     KINDS,
     READ,
     RECORD,
@@ -44,7 +45,7 @@ from ckio.actions.columns import (
 from ckio.backends.base import Backend
 from ckio.errors import BadInput, CkioError, LevelFull, RunFailed, Stopped, StorageError
 from ckio.model import Handing, Model, handed_by, layout_of, optional, reached
-from ckio.platform import Platform
+from ckio.platform import Platform, memory_level
 from ckio.platform.clock import Clock, WallClock
 from ckio.platform.memory import available
 from ckio.runner.reproducible import Reproducible, checked
@@ -455,7 +456,7 @@ def make_ready(
     validate(schedule, platform)
     fit(schedule, platform, model, backends)
     tape(schedule)
-    reserve(schedule, platform, backends)
+    reserve(schedule, platform, model, backends)
     prepare(schedule, model, backends)
     begins_at_x_0 = len(schedule) > 0 and int(schedule.actions.op[0]) != READ
     if begins_at_x_0:
@@ -541,11 +542,25 @@ def longest_tape(schedule: Schedule, /) -> tuple[int, int]:
     return int(nbytes[most]), int(end[most] - begin[most])
 
 
-def reserve(schedule: Schedule, platform: Platform, backends: Sequence[Backend]) -> None:
+def slots_of(schedule: Schedule, platform: Platform, model: Model, /) -> tuple[dict[int, int], ...]:
+    """Return the slots that each level needs: its checkpoints but those in memory of the model."""
+    slots, memory = reservations(schedule), memory_level(platform)
+    handed = frozenset() if optional(model).exchanges else handed_by(model)
+    if memory is None or not handed or memory >= len(slots):
+        return slots
+    actions = schedule.actions
+    own = (actions.op >= WRITE) & (actions.level == memory)
+    own &= np.isin(actions.kind, [KIND_CODE[kind] for kind in handed])
+    copied = dict(enumerate(reservations(replace(schedule, actions=actions.take(~own)))))
+    return (*slots[:memory], copied.get(memory, {}), *slots[memory + 1 :])
+
+
+def reserve(
+    schedule: Schedule, platform: Platform, model: Model, backends: Sequence[Backend]
+) -> None:
     """Reserve space for the whole plan, so that missing space is noticed before the start."""
-    for level, backend, sizes in zip(
-        platform.levels, backends, reservations(schedule), strict=False
-    ):
+    slots = slots_of(schedule, platform, model)
+    for level, backend, sizes in zip(platform.levels, backends, slots, strict=False):
         wanted, free = {}, level.capacity
         # The numbers of checkpoints of each size peak at different times. Therefore their sum may
         # be larger than the level will ever store.

@@ -588,6 +588,18 @@ def test_a_step_that_changes_buffers_is_refused_and_one_that_reads_them_is_not(
         assert torch.allclose(found, right, rtol=1e-12)
 
 
+@pytest.mark.parametrize("change", ["in place", "another tensor"])
+def test_a_buffer_that_changes_in_a_later_step_is_noticed(change: str) -> None:
+    module = Counter(change).eval()
+
+    def step(x: Any, i: int) -> Any:
+        module.train(i >= 7)
+        return module(x)
+
+    with pytest.raises(BadInput, match=r"changes the buffers \['Counter.count'\]"):
+        checkpointed_loop(step, torch.randn(5, 4, requires_grad=True), 12, params=module)
+
+
 class Kept(nn.Module):
     """A step that keeps a tensor that it computed."""
 

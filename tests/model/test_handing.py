@@ -34,6 +34,7 @@ from ckio.platform.clock import VirtualClock
 from ckio.platform.profile import Profile
 from ckio.runner import overlapped, perform, run
 from ckio.runner.failover import failover
+from ckio.runner.perform import slots_of
 from ckio.schedule import Schedule, makespan, seconds_of
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text import dumps, loads
@@ -546,3 +547,16 @@ def test_a_kind_that_there_is_not_is_refused() -> None:
 def test_what_a_model_hands_over_is_measured_with_its_costs() -> None:
     assert measure_model(lambda: Growth(50), repeats=1).handed == TAPES
     assert measure_model(lambda: Copying(Growth(50)), repeats=1).handed == frozenset()
+
+
+def test_a_model_that_gives_memory_of_its_own_needs_no_slots_for_it() -> None:
+    ram, disk = Level(name="ram", capacity=40), Level(name="disk", options={"path": "d"})
+    platform = Platform((ram, disk), 4)
+    chain = replace(CHAIN, handed=STATES)
+    schedule = hrevolve(chain, platform)
+    exchanging, own = CountingModel(chain), CountingModel(chain)
+    own.exchanges = False  # type: ignore[attr-defined]
+    (near, far), (nearer, farther) = (slots_of(schedule, platform, it) for it in (exchanging, own))
+    assert near[8] == 5
+    assert not nearer.get(8)
+    assert far == farther

@@ -339,6 +339,7 @@ class JaxModel(_LoopModel):
             self._came(i, i + 1)
         return end
 
+    exchanges = False
     records_late = True
 
     def reverse(self, begin: int, end: int, /) -> None:

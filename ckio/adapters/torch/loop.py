@@ -6,7 +6,7 @@ state, the tapes, the cotangent and the checkpoints.
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -374,31 +374,47 @@ def without_hooks(tensors: Tensors, /) -> Iterator[None]:
             tensor.grad = grad
 
 
-@contextmanager
-def no_changed_buffers() -> Iterator[None]:
-    """Raise BadInput if a module that is called in this `with` block changes one of its buffers."""
-    mine, before = threading.get_ident(), dict[tuple[Any, str], tuple[int, ...]]()
+class ConstantBuffers:
+    """The buffers of all modules that the first step calls; no step may change them."""
 
-    def remember(module: Any, _: Any) -> None:
-        if threading.get_ident() == mine:
-            for name, buffer in module.named_buffers(recurse=False):
-                before.setdefault((module, name), _mark(buffer))
+    def __init__(self) -> None:
+        self._marks: dict[tuple[Any, str], tuple[int, ...]] | None = None
 
-    handle = torch.nn.modules.module.register_module_forward_pre_hook(remember)
-    try:
-        yield
-    finally:
-        handle.remove()
-    if changed := [
-        f"{type(module).__name__}.{name}"
-        for (module, name), mark in before.items()
-        if _mark(getattr(module, name)) != mark
-    ]:
-        raise BadInput(
-            f"a step changes the buffers {changed}, which are changed once more when the step is"
-            " run again; call eval() of their module before the loop, or make them a part of the"
-            " state"
-        )
+    @contextmanager
+    def during_step(self) -> Iterator[None]:
+        """Raise BadInput if a buffer is changed in this `with` block."""
+        if self._marks is None:
+            self._marks = {}
+            with self._found(self._marks):
+                yield
+        else:
+            yield
+        if changed := [
+            f"{type(module).__name__}.{name}"
+            for (module, name), mark in self._marks.items()
+            if _mark(getattr(module, name)) != mark
+        ]:
+            raise BadInput(
+                f"a step changes the buffers {changed}, which are changed once more when the step"
+                " is run again; call eval() of their module before the loop, or make them a part of"
+                " the state"
+            )
+
+    @staticmethod
+    @contextmanager
+    def _found(marks: dict[tuple[Any, str], tuple[int, ...]]) -> Iterator[None]:
+        mine = threading.get_ident()
+
+        def remember(module: Any, _: Any) -> None:
+            if threading.get_ident() == mine:
+                for name, buffer in module.named_buffers(recurse=False):
+                    marks.setdefault((module, name), _mark(buffer))
+
+        handle = torch.nn.modules.module.register_module_forward_pre_hook(remember)
+        try:
+            yield
+        finally:
+            handle.remove()
 
 
 def _mark(buffer: torch.Tensor) -> tuple[int, ...]:
@@ -451,7 +467,7 @@ class TensorSteps:
         self.cotangent: list[torch.Tensor | None] = [None] * len(at.state)
         self.of_params: list[torch.Tensor | None] = [None] * len(loop.params)
         self._done = done
-        self._is_first = True  # whether no step has been run
+        self._buffers = ConstantBuffers()
         # x_i of each recorded step, and the versions of its tensors
         self._tapes: dict[int, tuple[Position, tuple[int, ...]]] = {}
         self._traced: tuple[int, Tensors, Tensors] | None = None
@@ -475,14 +491,9 @@ class TensorSteps:
         return end
 
     def _advance(self, i: int) -> None:
-        with self._watched():
+        with self._buffers.during_step():
             after = self._loop.advance(self.at.state, i)
         self._go_to(after, i)
-
-    def _watched(self) -> AbstractContextManager[None]:
-        """Look in the first step for buffers that it changes."""
-        first, self._is_first = self._is_first, False
-        return no_changed_buffers() if first else nullcontext()
 
     def record(self, begin: int, end: int, /) -> int:
         self._tapes, self._traced = {}, None
@@ -494,7 +505,7 @@ class TensorSteps:
                 if i < end - 1:
                     self._advance(i)
                 else:
-                    with self._watched():
+                    with self._buffers.during_step():
                         inputs, outputs = self._loop.trace(self.at.state, i)
                     self._traced = i, inputs, outputs
                     self._go_to(tuple(t.detach() for t in outputs), i)

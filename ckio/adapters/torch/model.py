@@ -169,6 +169,8 @@ class TorchModel(TensorSteps):
     def handed(self) -> frozenset[Kind]:
         return frozenset((Kind.RESTART, Kind.TAPE))
 
+    exchanges = False
+
     def give(self, key: Key, slot: Callable[[int], memoryview], /) -> Buffers:
         return self.dump(key)  # without a copy: a step that changes a tensor in place is detected
 

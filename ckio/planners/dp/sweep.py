@@ -165,20 +165,25 @@ def sweep_of_segments(
             return None
 
 
-def first_sweep(tables: SegmentTables, costs: SweepCosts, steps: int, /) -> Sweep | None:
-    """Return the best first sweep of `steps` steps; None if the tables are too short for one."""
-    return _Search(tables, costs, steps).sweep()
+def first_sweep(
+    tables: SegmentTables, costs: SweepCosts, steps: int, /, longest: int | None = None
+) -> Sweep | None:
+    """Return the best first sweep of `steps` steps; None if the tables are too short for one.
+
+    Segments have at most `longest` steps, if it is given.
+    """
+    return _Search(tables, costs, steps, longest or tables.longest).sweep()
 
 
 class _Search:
     """The search for theta."""
 
-    def __init__(self, tables: SegmentTables, costs: SweepCosts, steps: int) -> None:
+    def __init__(self, tables: SegmentTables, costs: SweepCosts, steps: int, longest: int) -> None:
         self.held, self.costs, self.steps = tables.held, costs, steps
         self.spaces = [stage.space for stage in tables.stages]
-        lengths = np.arange(tables.longest + 1)
+        lengths = np.arange(min(longest, tables.longest) + 1)
         self.phi = [
-            q + (restart + costs.move * lengths)
+            q[:, : len(lengths)] + (restart + costs.move * lengths)
             for q, restart in zip(tables.stored, costs.restart, strict=True)
         ]
         self.rows = [  # within a segment, space beyond the last row of the tables is of no use

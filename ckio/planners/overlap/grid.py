@@ -2,11 +2,14 @@
 
 The dual determines how much to store on each level, but not when, and some plans are the best at no
 multipliers. Therefore plans are also made for platforms on which each far transfer costs a fraction
-of its time, because the computation continues during the rest.
+of its time, because the computation continues during the rest. Of these platforms,
+
+* memory has the space of a few checkpoints less, which staged writes and reads ahead use;
+* far levels have no more space than their channel can fill while the first sweep computes.
 
 Segments of a first sweep that need no memory are also distributed evenly among the others, so that
-channels are busy all the time. Every plan is also made with the space of a few checkpoints left
-free in memory, which staged writes and reads ahead use.
+channels are busy all the time. If states are stored alone, for the same reason, plans are also made
+whose segments have no more steps than are computed during one transfer.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,11 +24,16 @@ from ckio.actions import Kind
 from ckio.actions.columns import DISCARD, KIND_CODE, REVERSE, WRITE
 from ckio.planners.base import Seconds
 from ckio.planners.dp.unroll import Segment
-from ckio.planners.overlap.dual import DualPlan, Problem
+from ckio.planners.overlap.dual import Capacities, DualPlan, Problem
 from ckio.schedule import Schedule
 
 _FRACTIONS: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 """Cost of a second of a channel in seconds of the program; with less, more is stored far."""
+
+_PARTS: Final = (inf, 1.0, 1.3)
+"""Space on far levels: what a channel writes in this part of the seconds of all forward steps, of
+which some are recorded and take longer.
+"""
 
 _RESERVES: Final = (0, 1, 2)
 """Checkpoints that memory leaves free."""
@@ -34,20 +42,47 @@ _RESERVES: Final = (0, 1, 2)
 def grid(problem: Problem, simulate: Callable[[Schedule], float], /) -> Iterator[float]:
     """Simulate all plans, and yield the part of the work that is done several times, 0 first."""
     yield 0.0
-    points = list(product(_FRACTIONS, _reserves(problem)))
-    for number, (fraction, reserve) in enumerate(points, 1):
+    points = list(product(_FRACTIONS, _capacities(problem), _longest(problem)))
+    for number, (fraction, capacities, longest) in enumerate(points, 1):
         multipliers = np.array([[1.0] + [fraction] * len(problem.channels)] * 2)
-        if (plan := problem.plan(multipliers, reserve)) is not None:
+        if (plan := problem.plan(multipliers, capacities, longest)) is not None:
             simulate(plan.schedule)
             if (segments := _spread(problem, plan)) is not None:
                 simulate(problem.schedule(plan.unrolling, segments))
         yield number / len(points)
 
 
-def _reserves(problem: Problem) -> list[int]:
-    """Return the bytes of memory that are left free; a checkpoint fits in the rest of it."""
-    largest = max(problem.kinds)
-    return [it * largest for it in _RESERVES if not it or it * largest < (problem.memory or 0)]
+def _capacities(problem: Problem) -> list[Capacities]:
+    """Return the capacities of the platforms of the grid, without those that are negative.
+
+    For example, 100 steps of 1 s write 50 checkpoints to a level of 2 s for each.
+    """
+    chain, largest = problem.chain, max(problem.kinds)
+    each = problem.costs.moved[:, 0, : len(problem.kinds)] / np.maximum(problem.kinds, 1)
+    found = dict[Capacities, None]()
+    for part, reserve in product(_PARTS, _RESERVES):
+        left = [part * chain.length * chain.advance] * len(problem.channels)
+        capacities = list[int | None]()
+        for at, level in enumerate(problem.platform.levels):
+            most = inf if level.capacity is None else level.capacity
+            channel, seconds = problem.of_level[at], each[at].min()
+            if at == problem.near:
+                most -= reserve * largest
+            elif part < inf and seconds:
+                most = min(most, left[channel] // seconds)
+                left[channel] -= most * seconds
+            capacities.append(None if most == inf else int(most))
+        if all(it is None or it >= 0 for it in capacities):
+            found[tuple(capacities)] = None
+    return list(found)
+
+
+def _longest(problem: Problem) -> list[int | None]:
+    """Return the most steps in a segment: any number, or as many as are computed in a transfer."""
+    if problem.tapes or not problem.chain.advance:
+        return [None]
+    steps = problem.costs.moved[problem.of_level >= 0, 0, 0] / problem.chain.advance
+    return [None, *sorted({max(1, round(it)) for it in steps if it < problem.chain.length})]
 
 
 @dataclass(frozen=True)
