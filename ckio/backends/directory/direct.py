@@ -22,7 +22,7 @@ import xxhash
 
 from ckio.actions import Buffers
 from ckio.backends.files import Files
-from ckio.backends.payload import gather, pieces, scatter
+from ckio.backends.payload import Piece, gather, pieces, scatter
 from ckio.errors import BadInput
 
 PAGE: Final = 4096
@@ -132,7 +132,7 @@ class Direct:
         return done
 
 
-def _pieces(data: Buffers, offset: int) -> Iterator[tuple[Buffers, int]]:
+def _pieces(data: Buffers, offset: int) -> Iterator[Piece]:
     return pieces(data, offset, PIECE, buffers=sys.maxsize)
 
 
