@@ -533,6 +533,8 @@ def survey_unlocked(path: Path, /) -> tuple[RunId, Survey]:
                 if not (found.damaged and left):
                     return run, found
             time.sleep(_PAUSE)
+    except IsADirectoryError:
+        raise BadInput(f"{path} is no archive, but a directory") from None
     except OSError as error:
         raise StorageError(f"{path}: reading it failed: {error.strerror or error}") from error
     finally:
