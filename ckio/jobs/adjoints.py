@@ -1,10 +1,9 @@
 """Adjoint checkpoints of a run: their level, their interval, and the cost of a kill."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from math import ceil, inf
 from typing import Final
 
@@ -12,9 +11,8 @@ import numpy as np
 
 from ckio.actions import Advance, Key, Kind
 from ckio.actions.columns import DISCARD, KIND_CODE, REVERSE
-from ckio.actions.variables import Variables
 from ckio.adapters.registry import backend_of
-from ckio.errors import BadInput, IllegalAction, NoSchedule, UnsupportedKind
+from ckio.errors import BadInput, NoSchedule, UnsupportedKind
 from ckio.jobs.request import DAY
 from ckio.model import Model
 from ckio.planners.recovery import (
@@ -27,7 +25,7 @@ from ckio.planners.recovery import (
 )
 from ckio.planners.recovery import every as daly_interval
 from ckio.planners.resume import resume
-from ckio.platform import Level, Platform
+from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text, seconds_text
 from ckio.schedule import Schedule, makespan
@@ -93,11 +91,12 @@ def first_plan(
         If `every` is given, and no durable level has space for two adjoint checkpoints.
     """
     if chain.variables is not None:
+        from ckio.analysis.lowering import by_variable
 
         def first(smaller: Chain, space: Platform, _: Stored) -> tuple[Schedule, AdjointPolicy]:
             return first_plan(smaller, space, model, planned, every=every, mtbf=mtbf, always=always)
 
-        return _by_variable(first, chain, platform, ())
+        return by_variable(first, chain, platform)
     able = _able(chain, platform, model)
     choices = [policy_on(chain, platform, number, every=every, mtbf=mtbf) for number in able]
     nearest = choices[0] if choices else AdjointPolicy(None, every or inf)
@@ -174,13 +173,14 @@ def next_plan(
         Whether tapes are stored, too.
     """
     if chain.variables is not None:
+        from ckio.analysis.lowering import by_variable
 
         def rest_of(
             smaller: Chain, space: Platform, whole: Stored
         ) -> tuple[Schedule, AdjointPolicy]:
             return next_plan(smaller, space, whole, model, kept, tapes=tapes)
 
-        return _by_variable(rest_of, chain, platform, survivors)
+        return by_variable(rest_of, chain, platform, [frozenset(keys) for keys in survivors])
     rest = partial(recover, chain, platform, survivors, tapes=tapes)
     able = [platform.levels[number].name for number in _able(chain, platform, model)]
     for name in sorted(able if kept.level else [], key=lambda name: name != kept.level):
@@ -191,110 +191,6 @@ def next_plan(
     with suppress(NoSchedule):
         return _last_one_stays(rest(level=None, every=inf)), replace(kept, level=None)
     return resume(chain, platform, survivors, tapes=tapes), replace(kept, level=None)
-
-
-def _by_variable(
-    plan: Callable[[Chain, Platform, Stored], tuple[Schedule, AdjointPolicy]],
-    chain: Chain,
-    platform: Platform,
-    survivors: Sequence[Iterable[Key]],
-    /,
-) -> tuple[Schedule, AdjointPolicy]:
-    """Return the schedule of a chain with variables, from the variables stored on each level.
-
-    `plan` makes a schedule of whole checkpoints with reduced sizes, from the checkpoints of which
-    all variables are stored. There are two ways to reduce the sizes. Both are tried, and the
-    schedule with the smaller makespan is returned, because one of them may have no space for the
-    stored checkpoints. If neither gives a schedule that fits, the run is planned from the adjoint
-    checkpoints alone.
-
-    Raises BadInput if no schedule fits.
-    """
-    from ckio.analysis.lowering import lower, reduced
-
-    assert chain.variables is not None
-    variables, stored = chain.variables, tuple(frozenset(keys) for keys in survivors)
-    adjoints = tuple(frozenset(key for key in keys if key.kind is Kind.ADJOINT) for keys in stored)
-    in_one = tuple(frozenset(key for key in keys if not key.name) for keys in stored)
-    free = _reduced_by(platform, chain, in_one, 1)
-    whole_chain = replace(chain, variables=None)
-    ways = [reduced(whole_chain, free, variables, apart=apart) for apart in (True, False)]
-    reason: BadInput | IllegalAction | None = None
-    for there in dict.fromkeys((stored, adjoints)):
-        plans = list[tuple[Schedule, AdjointPolicy]]()
-        for smaller, left in ways if ways[0] != ways[1] else ways[:1]:
-            space = _reduced_by(left, chain, in_one, -1)
-            whole = whole_checkpoints(there, smaller, space, variables)
-            try:
-                schedule, kept = plan(smaller, space, whole)
-                schedule = lower(schedule, variables, platform=platform, stored=stored)
-                plans.append((schedule, kept))
-            except (BadInput, IllegalAction) as error:
-                reason = reason or error
-        if plans:
-            return min(plans, key=lambda each: makespan(each[0], platform))
-    if isinstance(reason, BadInput):
-        raise reason
-    raise NoSchedule(
-        f"--by-variable: no plan of the rest fits the levels: {reason}; increase a capacity"
-    )
-
-
-def _reduced_by(
-    platform: Platform, chain: Chain, stored: Sequence[Collection[Key]], sign: int, /
-) -> Platform:
-    """Return the platform with capacities reduced (1) or increased (-1) by the stored bytes."""
-    levels = list(platform.levels)
-    for number, keys in enumerate(stored):
-        level = levels[number]
-        if level.capacity is not None:
-            taken = sum(level.stored(chain.nbytes(key)) for key in keys)
-            levels[number] = replace(level, capacity=max(0, level.capacity - sign * taken))
-    return replace(platform, levels=tuple(levels))
-
-
-def whole_checkpoints(
-    stored: Sequence[Collection[Key]], chain: Chain, platform: Platform, variables: Variables, /
-) -> tuple[frozenset[Key], ...]:
-    """Return the checkpoints of which every part is on one level: a plan can start from them.
-
-    Checkpoints at or after the stored adjoint are left out. If checkpoints share so many variables
-    that there are more of them than slots, those that are nearest to the one before are left out.
-
-    Parameters
-    ----------
-    stored : sequence of collections of Key
-        The keys stored on each level: variables, as in the chain of a lowered schedule, and whole
-        checkpoints, which are returned unchanged.
-    chain, platform : Chain, Platform
-        The chain and platform of the plan, with reduced sizes.
-    variables : Variables
-        The variables of the lowered schedule.
-    """
-    adjoints = (key.step for keys in stored for key in keys if key.kind is Kind.ADJOINT)
-    left = min(adjoints, default=chain.length + 1)
-    return tuple(
-        frozenset(_whole(set(keys), chain, level, variables, left))
-        for keys, level in zip(stored, platform.levels, strict=False)
-    )
-
-
-def _whole(
-    keys: set[Key], chain: Chain, level: Level, variables: Variables, left: int
-) -> Iterator[Key]:
-    given = {key for key in keys if not key.name}
-    yield from given
-    free = level.capacity
-    for kind in variables.kinds if keys - given else ():
-        steps = [it for it in variables.complete(keys, kind, chain.length) if it < left]
-        if free is not None:
-            free -= sum(level.stored(chain.nbytes(key)) for key in given)
-            each = max(1, level.stored(chain.nbytes(Key(kind, 0))))
-            while len(steps) > max(0, free) // each:
-                gaps = [after - before for before, after in pairwise([-1, *steps])]
-                del steps[gaps.index(min(gaps))]
-        given = {Key(kind, step) for step in steps}
-        yield from given
 
 
 def expected_makespan(
