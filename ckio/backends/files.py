@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ckio.actions import Buffers
-from ckio.errors import BadInput, LevelFull, StorageError
+from ckio.errors import BadInput, LevelFull, LevelInUse, StorageError
 
 log = logging.getLogger("ckio")
 
@@ -298,8 +298,52 @@ def user_of(fd: int, /) -> str:
         for other in Path("/proc/self/fd").iterdir():
             with suppress(OSError):  # the descriptor by which the names are listed
                 if other.name != str(fd) and os.path.samestat(other.stat(), os.fstat(fd)):
-                    return "an object of this process; call its method close()"
+                    return "an object of this process; call its method close() or wait for its end"
     return OTHER
+
+
+def lock_directory(path: Path, files: "Files | None" = None, /) -> int:
+    """Open and lock a directory, and return its descriptor; unlocked if there are no locks here.
+
+    Raises LevelInUse if it is locked already, another OSError if it cannot be opened.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with locking(path):
+            lock_by(lambda: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB))
+        if not (files or Files()).is_named(fd):  # another process has just removed and released it
+            raise BlockingIOError
+    except OSError as error:
+        user = user_of(fd)
+        os.close(fd)
+        if isinstance(error, BlockingIOError):
+            raise LevelInUse(f"{path} is in use by {user}, or use another directory") from None
+        raise
+    return fd
+
+
+def make_directories(path: Path, files: "Files", /, *, sync: bool) -> list[Path]:
+    """Make a directory and its parents; return those that were missing, the innermost first.
+
+    If one of them cannot be made, none remains, and OSError is raised.
+    """
+    missing = missing_folders(path)
+    try:
+        for directory in reversed(missing):
+            files.make_directory(directory)
+            if sync:
+                files.sync_directory(directory.parent)
+    except OSError:
+        remove_directories(missing)
+        raise
+    return missing
+
+
+def remove_directories(paths: Iterable[Path], /) -> None:
+    """Remove directories, the innermost first, as far as they are empty."""
+    with suppress(OSError):
+        for path in paths:
+            path.rmdir()
 
 
 # Locks, which show whether a live process uses a level

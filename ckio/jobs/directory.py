@@ -21,7 +21,6 @@ Each text ends with its checksum, which is verified when the text is read. In JS
 entry, and otherwise a comment on a separate line.
 """
 
-import fcntl
 import os
 import re
 import secrets
@@ -35,16 +34,14 @@ from typing import Any, Final
 import xxhash
 
 from ckio.backends.files import (
-    OTHER,
-    lock_by,
-    locking,
+    lock_directory,
     missing_folders,
     part_of,
+    remove_directories,
     reserve,
-    user_of,
     write_whole,
 )
-from ckio.errors import BadInput, CkioError, LevelInUse
+from ckio.errors import BadInput, CkioError
 from ckio.jobs.request import Manifest
 from ckio.model.comm import Comm, launched
 from ckio.parallel.group import ALONE, RankGroup
@@ -113,9 +110,7 @@ class NewDirectory:
         return sorted(entry.name for entry in self.path.iterdir())
 
     def _remove_folders(self) -> None:
-        with suppress(OSError):
-            for folder in self._made:
-                folder.rmdir()
+        remove_directories(self._made)
 
 
 class RunDirectory(NewDirectory):
@@ -260,7 +255,7 @@ class RunDirectory(NewDirectory):
 
         If it may have a run, but has none, files that a killed process left are removed.
         """
-        self._fd = _locked(self.path)
+        self._fd = lock_directory(self.path)
         held = super()._in_the_way()
         if not self._resume:
             return held
@@ -286,20 +281,6 @@ class RunDirectory(NewDirectory):
         except BadInput:
             return False
         return True
-
-
-def _locked(path: Path) -> int:
-    """Return the open, locked directory; without a lock if its file system has none."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with locking(path):
-            lock_by(lambda: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB))
-    except BlockingIOError:
-        ours = user_of(fd) != OTHER
-        os.close(fd)
-        who = "this process works on it already" if ours else "another process works on this run"
-        raise LevelInUse(f"{path}: {who}; wait for its end") from None
-    return fd
 
 
 def is_run_directory(path: Path, /) -> bool:

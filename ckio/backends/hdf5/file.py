@@ -31,7 +31,9 @@ from ckio.backends.files import (
     first_byte,
     lock_by,
     locking,
+    make_directories,
     opened,
+    remove_directories,
     user_of,
 )
 from ckio.backends.forms import Form, form_from
@@ -556,11 +558,7 @@ def open_archive(path: Path, files: Files, run: RunId, /, *, sync: bool) -> int:
     """
     fd, missing = -1, list[Path]()
     try:
-        missing += [it for it in path.parents if not it.exists()]
-        for directory in reversed(missing):
-            files.make_directory(directory)
-            if sync:
-                files.sync_directory(directory.parent)
+        missing = make_directories(path.parent, files, sync=sync)
         if not path.exists():
             create(path, files, run, sync=sync)
         try:
@@ -573,9 +571,7 @@ def open_archive(path: Path, files: Files, run: RunId, /, *, sync: bool) -> int:
         with suppress(OSError):
             if fd >= 0:
                 files.close(fd)
-        with suppress(OSError):
-            for directory in missing:
-                directory.rmdir()
+        remove_directories(missing)
         if isinstance(error, BlockingIOError):
             raise LevelInUse(f"{path} is in use by {used}, or use another file") from None
         if error.errno in {errno.EIO, *FULL}:
