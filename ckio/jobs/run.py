@@ -102,9 +102,8 @@ class Attempt:
     fresh : callable
         Returns a fresh model.
     planning : Planning
-        The planner, the chain and the platform.
-    variables : Variables or None
-        The variables of the state, if they are stored one by one.
+        The planner, the chain and the platform. The chain has the variables of the state, if they
+        are stored one by one.
     overlap : Overlap
         The policy that decides which transfers overlap with computation.
     stopper : Stopper or None
@@ -123,7 +122,6 @@ class Attempt:
     directory: RunDirectory
     fresh: Callable[[], Differentiable]
     planning: Planning
-    variables: Variables | None = None
     overlap: Overlap = SYNCHRONOUS
     stopper: Stopper | None = None
     display: Display = QUIET
@@ -138,8 +136,7 @@ class Attempt:
 
     @property
     def chain(self) -> Chain:
-        """Return the chain; it has the variables, if they are stored one by one."""
-        return replace(self.planning.chain, variables=self.variables)
+        return self.planning.chain
 
     @property
     def platform(self) -> Platform:
@@ -260,7 +257,8 @@ def begin(attempt: Attempt, /) -> Result:
         model = attempt.model()
         if attempt.request.by_variable:
             known = variables_of(attempt.name, model).cut(planning.chain.length)
-            attempt = replace(attempt, variables=known)
+            planning = replace(planning, chain=replace(planning.chain, variables=known))
+            attempt = replace(attempt, planning=planning)
         schedule, wished, planned = attempt.ranks.once(lambda: plan_first(attempt, model))
         overlap = policy(attempt.request.overlap, planned.overlap, "of the plan", display)
         attempt = replace(attempt, overlap=overlap)
@@ -330,10 +328,10 @@ def write_manifest(
         run=directory.id,
         ckio=__version__,
         request=replace(request, planner=planning.planner, overlap=attempt.overlap),
-        control=control_of(model, ranks),
+        control=control_digest(optional(model).control, ranks),
         given=given,
-        chain=planning.chain,
-        variables=declared(attempt.variables),
+        chain=replace(planning.chain, variables=None),
+        variables=variables_digest(planning.chain.variables),
         platform=planning.platform.digest(),
         adjoints=wished.level,
         every=wished.every,
@@ -381,25 +379,18 @@ def cleared_if_nothing_is_left(directory: RunDirectory) -> Iterator[None]:
         raise
 
 
-def declared(variables: Variables | None) -> str | None:
+def variables_digest(variables: Variables | None) -> str | None:
     """Return the digest of the variables and flows that a model declares; None without them."""
     if variables is None:
         return None
     return xxhash.xxh3_128("".join(header_lines(variables)).encode()).hexdigest()
 
 
-def control_of(model: Differentiable, ranks: RankGroup = ALONE, /) -> str | None:
-    """Return the digest of a fresh model's controls on all ranks; None if it has no controls."""
-    control = optional(model).control
-    return None if control is None else digest_of(control, ranks)
-
-
-def digest_of(control: Mapping[str, Array], ranks: RankGroup = ALONE, /) -> str:
-    """Return the digest of the controls on all ranks."""
-    mine = digest(control)
-    if ranks.is_alone:
-        return mine
-    return xxhash.xxh3_128("".join(map(str, ranks.gather(mine))).encode()).hexdigest()
+def control_digest(control: Mapping[str, Array] | None, ranks: RankGroup = ALONE, /) -> str | None:
+    """Return the digest of the controls on all ranks; None if a model has no controls."""
+    if control is None or ranks.is_alone:
+        return None if control is None else digest(control)
+    return xxhash.xxh3_128("".join(map(str, ranks.gather(digest(control)))).encode()).hexdigest()
 
 
 # The rest of a run
@@ -711,7 +702,8 @@ def _controls(attempt: Attempt, model: Differentiable) -> dict[str, Array]:
     are those of a fresh model.
     """
     manifest = attempt.directory.manifest
-    if manifest is not None and manifest.control not in (None, control_of(model, attempt.ranks)):
+    mine = control_digest(optional(model).control, attempt.ranks)
+    if manifest is not None and manifest.control not in (None, mine):
         model = attempt.fresh()
     return {name: np.array(array) for name, array in controls_of(model).items()}
 

@@ -78,8 +78,7 @@ def process_of(
         request=request,
         directory=None,  # type: ignore[arg-type]
         fresh=fresh,
-        planning=planning,
-        variables=variables,
+        planning=replace(planning, chain=replace(planning.chain, variables=variables)),
     )
 
 
@@ -111,7 +110,7 @@ def killed_again_and_again(seed: str) -> int:
     """Perform a run, of which each process but the last is killed; returns how many used arrays."""
     random, used = Random(seed), 0
     job, steps = random_job(random)
-    assert job.variables is not None
+    assert job.chain.variables is not None
     platform, tapes = job.platform, job.planning.planner == "mixed"
     try:
         every = random.choice((1.0, 4.0, 100.0))
@@ -120,7 +119,7 @@ def killed_again_and_again(seed: str) -> int:
         for _ in range(3):
             assert validate(schedule, platform).adjoint == 0
             perform(
-                without_adjoints(schedule), steps, job.variables.seed, taped=job.variables.taped
+                without_adjoints(schedule), steps, job.chain.variables.seed, taped=job.chain.variables.taped
             )
             cut = random.randrange(len(schedule))
             machine = validate(replace(schedule, actions=schedule.actions[:cut]), platform)
