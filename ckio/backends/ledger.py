@@ -14,6 +14,7 @@ from ckio.errors import CorruptCheckpoint, LevelFull, MissingCheckpoint, Storage
 
 Place = TypeVar("Place")
 
+
 @dataclass(slots=True)
 class Entry(Generic[Place]):
     """A stored checkpoint: its form, its place, and the digest of its bytes (b"" if none).

@@ -53,12 +53,8 @@ PREDICTED, MEASURED = "predicted.txt", "measured.txt"
 CONTROL, GRADIENT, PLATFORM = "control.h5", "gradient.h5", "platform.toml"
 STATES = "states.txt"
 
-_NAMES: Final = (
-    r"(manifest|result)\.json|(schedule|predicted|measured)(-\d+)?\.txt|states\.txt"
-    r"|(control|gradient)\.h5|platform\.toml"
-)
-_PART: Final = re.compile(rf"\.({_NAMES})\.part")
-"""The names of partly written files of a run."""
+_FIRST: Final = (PLATFORM, SCHEDULE, PREDICTED, CONTROL, STATES)
+"""The files that are written before the manifest."""
 
 _SEAL_OF_TEXT: Final = re.compile(r"## xxh3_128 ([0-9a-f]{32})\n\Z")
 _SEAL_OF_JSON: Final = re.compile(r',\s*"checksum": "([0-9a-f]{32})"\s*\}\s*\Z')
@@ -273,11 +269,11 @@ class RunDirectory(NewDirectory):
         The texts of ckio have a checksum, so that a platform file of the user is not one of them.
         The controls and the states have none; they are written after the plan.
         """
-        text = SCHEDULE if name in (CONTROL, STATES) else name
-        if text not in (PLATFORM, SCHEDULE, PREDICTED):
-            return _PART.fullmatch(name) is not None
+        if name not in _FIRST:
+            parts = (part_of(Path(it)).name for it in (*_FIRST, MANIFEST, GRADIENT, RESULT))
+            return name in parts
         try:
-            read_sealed(self.path / text)
+            read_sealed(self.path / (SCHEDULE if name in (CONTROL, STATES) else name))
         except BadInput:
             return False
         return True

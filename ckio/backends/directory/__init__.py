@@ -21,7 +21,7 @@ import xxhash
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
-from ckio.backends.contents import Damaged, Stored
+from ckio.backends.contents import Damaged
 from ckio.backends.directory import slotfiles
 from ckio.backends.directory.format import BLOCK, FREE, LIVE, Head, Outline, outline
 from ckio.backends.directory.slots import FileSlot, HeldDirectory, SlotFiles
@@ -102,7 +102,11 @@ class Directory(Backend):
         self._slots = SlotFiles(self._system, self._place, sync=self._sync)
         self._free = self._slots.free
         try:
-            self._payload = self._payload_method()
+            self._payload: Payload = Buffered(self._system)
+            if self._direct:
+                from ckio.backends.directory.direct import Direct
+
+                self._payload = Direct(self._system, self.path)
             self._find()
         except BaseException as error:
             with suppress(OSError):
@@ -123,23 +127,9 @@ class Directory(Backend):
         whole, rank = rank_of(run)
         return path / whole if rank is None else path / whole / f"rank-{rank}"
 
-    @staticmethod
-    def contents(path: str | Path, /) -> list[Stored | Damaged]:
-        """List the checkpoints in a directory, which may be in use; nothing is changed.
-
-        Raises BadInput if the directory contains no level, or one of another format.
-        """
-        return slotfiles.contents(Files(), Path(path).absolute())
-
-    @staticmethod
-    def levels_at(path: Path, /) -> list[Path]:
-        """Return the directories with a level at `path` or below it; see `slotfiles.levels_at`."""
-        return slotfiles.levels_at(path)
-
-    @staticmethod
-    def remove_files(path: Path, /) -> None:
-        """Remove a level that no process has open; see `slotfiles.remove`."""
-        slotfiles.remove(path)
+    contents = staticmethod(slotfiles.contents)
+    levels_at = staticmethod(slotfiles.levels_at)
+    remove_files = staticmethod(slotfiles.remove)
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         self._ledger.check_reservation(sizes)
@@ -249,14 +239,6 @@ class Directory(Backend):
             ends.callback(self._place.release)
             ends.callback(self._slots.close)
             self._ledger.close()
-
-    def _payload_method(self) -> Payload:
-        """Return the method for payloads: through the page cache, or with direct I/O."""
-        if not self._direct:
-            return Buffered(self._system)
-        from ckio.backends.directory.direct import Direct
-
-        return Direct(self._system, self.path)
 
     # Slots
 
