@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil, inf
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -34,8 +34,7 @@ from ckio.sim.engine import makespan as predicted
 _LEAST: Final = 1.0
 """The least interval, in seconds, if none is given: a level may cost 0 s, so that Daly's is 0 s."""
 
-PlanFor = Callable[[Chain, Platform], Schedule]
-"""A planner with its options: the schedule for a chain and a platform, or NoSchedule."""
+PlanT = TypeVar("PlanT", bound=Schedule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +57,14 @@ def first_plan(
     chain: Chain,
     platform: Platform,
     model: Model | None,
-    planned: PlanFor,
+    planned: Callable[[Chain, Platform], PlanT],
     /,
     *,
     every: float | None = None,
     mtbf: float = DAY,
     always: bool = False,
-) -> tuple[Schedule, AdjointPolicy]:
-    """Return the schedule of a new run, with the level and interval of its adjoint checkpoints.
+) -> tuple[Schedule, tuple[AdjointPolicy, PlanT]]:
+    """Return the schedule of a new run, its adjoint checkpoints, and the plan without these.
 
     No adjoint checkpoints are stored if the whole run is predicted to take less than the interval,
     unless `always` is true.
@@ -93,10 +92,8 @@ def first_plan(
     if chain.variables is not None:
         from ckio.analysis.lowering import by_variable
 
-        def first(smaller: Chain, space: Platform, _: Stored) -> tuple[Schedule, AdjointPolicy]:
-            return first_plan(smaller, space, model, planned, every=every, mtbf=mtbf, always=always)
-
-        return by_variable(first, chain, platform)
+        plan_whole = partial(first_plan, every=every, mtbf=mtbf, always=always)
+        return by_variable(lambda c, p, _: plan_whole(c, p, model, planned), chain, platform)
     able = _able(chain, platform, model)
     choices = [policy_on(chain, platform, number, every=every, mtbf=mtbf) for number in able]
     nearest = choices[0] if choices else AdjointPolicy(None, every or inf)
@@ -110,18 +107,19 @@ def first_plan(
     if not choices or not (always or least > nearest.every):
         plain = planned(chain, platform)
         if not choices or makespan(plain, platform) <= nearest.every:
-            return plain, nearest
+            return plain, (nearest, plain)
     for number, kept in zip(able, choices, strict=True):
         with suppress(NoSchedule):  # in the smaller space; a slower level may have more
-            schedule = planned(chain, aside(platform, chain, number))
-            schedule = with_adjoint_checkpoints(schedule, platform, kept.every, level=number)
-            return _last_one_stays(schedule), kept
+            plain = planned(chain, aside(platform, chain, number))
+            schedule = with_adjoint_checkpoints(plain, platform, kept.every, level=number)
+            return _last_one_stays(schedule), (kept, plain)
     if every is not None:
         raise NoSchedule(
             "--every: no level has space for this plan in addition to two adjoint checkpoints;"
             " increase the capacity of a durable level, or leave out --every"
         )
-    return planned(chain, platform), nearest
+    plain = planned(chain, platform)
+    return plain, (nearest, plain)
 
 
 def without_end(
@@ -175,10 +173,8 @@ def next_plan(
     if chain.variables is not None:
         from ckio.analysis.lowering import by_variable
 
-        def rest_of(
-            smaller: Chain, space: Platform, whole: Stored
-        ) -> tuple[Schedule, AdjointPolicy]:
-            return next_plan(smaller, space, whole, model, kept, tapes=tapes)
+        def rest_of(whole: Chain, space: Platform, there: Stored) -> tuple[Schedule, AdjointPolicy]:
+            return next_plan(whole, space, there, model, kept, tapes=tapes)
 
         return by_variable(rest_of, chain, platform, [frozenset(keys) for keys in survivors])
     rest = partial(recover, chain, platform, survivors, tapes=tapes)

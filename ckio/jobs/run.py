@@ -259,7 +259,7 @@ def begin(attempt: Attempt, /) -> Result:
             known = variables_of(attempt.name, model).cut(planning.chain.length)
             planning = replace(planning, chain=replace(planning.chain, variables=known))
             attempt = replace(attempt, planning=planning)
-        schedule, wished, planned = attempt.ranks.once(lambda: plan_first(attempt, model))
+        schedule, (wished, planned) = attempt.ranks.once(lambda: plan_first(attempt, model))
         overlap = policy(attempt.request.overlap, planned.overlap, "of the plan", display)
         attempt = replace(attempt, overlap=overlap)
         figures: dict[str, Any] = {}
@@ -277,24 +277,20 @@ def begin(attempt: Attempt, /) -> Result:
             return perform(attempt, model, plan, backends, figures=figures)
 
 
-def plan_first(attempt: Attempt, model: Differentiable, /) -> tuple[Schedule, AdjointPolicy, Plan]:
-    """Return the schedule of a new run, its adjoint checkpoints, and the plan before these."""
-    request, plans = attempt.request, list[Plan]()
-
-    def planned(chain: Chain, smaller: Platform) -> Schedule:
-        plans.append(attempt.planned(chain, smaller))
-        return plans[-1]
-
-    schedule, wished = first_plan(
+def plan_first(
+    attempt: Attempt, model: Differentiable, /
+) -> tuple[Schedule, tuple[AdjointPolicy, Plan]]:
+    """Return the schedule of a new run, its adjoint checkpoints, and the plan without these."""
+    request = attempt.request
+    return first_plan(
         attempt.chain,
         attempt.platform,
         model,
-        planned,
+        attempt.planned,
         every=request.every,
         mtbf=request.mtbf or DAY,
         always=request.walltime is not None,
     )
-    return schedule, wished, plans[-1]  # first_plan uses the last plan that it asks for
 
 
 def write_plan(
