@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import xxhash
@@ -72,24 +72,8 @@ def digest(data: Buffers, /) -> bytes:
     return state.digest()
 
 
-class Payload(Protocol):
-    """A method of writing and reading payloads.
-
-    `Buffered` uses the page cache; a directory level also has one that bypasses it (direct I/O).
-    """
-
-    def write(self, fd: int, data: Buffers, offset: int, /, *, checksum: bool) -> bytes:
-        """Write all of `data`; return the xxh3_128 of its bytes, or b"" without `checksum`."""
-
-    def read(self, fd: int, into: Buffers, offset: int, expected: bytes, /) -> bool:
-        """Fill `into`; return whether its xxh3_128 is `expected` (always True for b"").
-
-        Raises EOFError if the file ends before `into` is full.
-        """
-
-
-class Buffered:
-    """Payloads that go through the page cache.
+class Payload:
+    """Writes and reads payloads through the page cache; a subclass may bypass it (direct I/O).
 
     They are transferred piece by piece. The checksum of each piece is computed right after its
     transfer, while it is still in the processor's cache.
@@ -99,10 +83,15 @@ class Buffered:
         self._files = files
 
     def write(self, fd: int, data: Buffers, offset: int, /, *, checksum: bool) -> bytes:
+        """Write all of `data`; return the xxh3_128 of its bytes, or b"" without `checksum`."""
         tiles = pieces(data, offset, TILE if checksum else _CALL)
         return self.write_pieces(fd, tiles, checksum=checksum)
 
     def read(self, fd: int, into: Buffers, offset: int, expected: bytes, /) -> bool:
+        """Fill `into`; return whether its xxh3_128 is `expected` (always True for b"").
+
+        Raises EOFError if the file ends before `into` is full.
+        """
         return self.read_pieces(fd, pieces(into, offset, TILE if expected else _CALL), expected)
 
     def write_pieces(self, fd: int, tiles: Iterable[Piece], /, *, checksum: bool) -> bytes:

@@ -110,7 +110,8 @@ def killed_again_and_again(seed: str) -> int:
     """Perform a run, of which each process but the last is killed; returns how many used arrays."""
     random, used = Random(seed), 0
     job, steps = random_job(random)
-    assert (variables := job.chain.variables) is not None
+    variables = job.chain.variables
+    assert variables is not None
     platform, tapes = job.platform, job.planning.planner == "mixed"
     try:
         every = random.choice((1.0, 4.0, 100.0))

@@ -27,7 +27,7 @@ from ckio.backends.directory.format import BLOCK, FREE, LIVE, Head, Outline, out
 from ckio.backends.directory.slots import FileSlot, HeldDirectory, SlotFiles
 from ckio.backends.files import DURABILITIES, Files, failure, takes_sync
 from ckio.backends.ledger import Entry, Ledger
-from ckio.backends.payload import SMALL, Buffered, Payload
+from ckio.backends.payload import SMALL, Payload
 from ckio.backends.runid import NOBODY, RunId, rank_of
 from ckio.errors import CorruptCheckpoint, StorageError
 from ckio.platform.readable import path_of
@@ -102,7 +102,7 @@ class Directory(Backend):
         self._slots = SlotFiles(self._system, self._place, sync=self._sync)
         self._free = self._slots.free
         try:
-            self._payload: Payload = Buffered(self._system)
+            self._payload = Payload(self._system)
             if self._direct:
                 from ckio.backends.directory.direct import Direct
 
@@ -269,17 +269,12 @@ class Directory(Backend):
 
     def _put_head(self, slot: FileSlot, data: bytes) -> None:
         """Write the bytes that follow the commit word of a slot."""
-        self._put(slot.fd, memoryview(data), slot.offset + len(LIVE))
+        self._system.write(slot.fd, (memoryview(data),), slot.offset + len(LIVE))
 
     def _put_word(self, slot: FileSlot, word: memoryview) -> None:
-        self._put(slot.fd, word, slot.offset)
+        self._system.write(slot.fd, (word,), slot.offset)
         if self._sync:
             self._system.sync(slot.fd)
-
-    def _put(self, fd: int, data: memoryview, at: int) -> None:
-        """Write a few bytes with one system call, and with more only if it wrote a part."""
-        if self._system.pwritev(fd, (data,), at) != len(data):
-            self._system.write(fd, (data,), at)
 
     def _commit(self, slot: FileSlot, key: Key, entry: Entry[FileSlot]) -> None:
         try:

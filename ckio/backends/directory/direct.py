@@ -21,7 +21,7 @@ import xxhash
 
 from ckio.actions import Buffers
 from ckio.backends.files import Files
-from ckio.backends.payload import Piece, gather, pieces, scatter
+from ckio.backends.payload import Payload, Piece, gather, pieces, scatter
 from ckio.errors import BadInput
 
 PAGE: Final = 4096
@@ -31,7 +31,7 @@ PIECE: Final = 4 << 20
 """Bytes of a piece, which one system call transfers; each call waits for the device once."""
 
 
-class Direct:
+class Direct(Payload):
     """Payloads with direct I/O, for files in the directory `place`.
 
     Raises BadInput if its file system has no direct I/O.
@@ -43,7 +43,7 @@ class Direct:
                 f"directory {place}: its file system has no direct I/O (O_DIRECT);"
                 ' choose durability="fdatasync", or a directory on a local disk'
             )
-        self._files = files
+        super().__init__(files)
         memory = mmap.mmap(-1, 2 * PIECE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with suppress(OSError):  # a system without large pages
             memory.madvise(mmap.MADV_HUGEPAGE)  # the device then needs a tenth of the time
@@ -54,7 +54,7 @@ class Direct:
     def write(self, fd: int, data: Buffers, offset: int, /, *, checksum: bool) -> bytes:
         """Write `data` at `offset`, a multiple of 4096, and fill its last page with zeros.
 
-        Returns the xxh3_128 of its bytes, or b"" without `checksum`. Raises OSError.
+        Returns the same as `Payload.write`; raises OSError.
         """
         state, last = xxhash.xxh3_128(), None
         with self._thread(fd) as thread:
@@ -73,10 +73,7 @@ class Direct:
         return state.digest() if checksum else b""
 
     def read(self, fd: int, into: Buffers, offset: int, expected: bytes, /) -> bool:
-        """Fill `into` from `offset`; return whether its xxh3_128 is `expected` (True for b"").
-
-        Raises EOFError if the file ends before `into` is full, and OSError.
-        """
+        """Fill `into` from `offset`; return and raise the same as `Payload.read`, and OSError."""
         state, last = xxhash.xxh3_128(), None
 
         def take(piece: Buffers, pages: memoryview, moved: Future[None]) -> None:

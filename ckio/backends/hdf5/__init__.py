@@ -65,7 +65,7 @@ from ckio.backends.hdf5.file import (
 )
 from ckio.backends.hdf5.slots import FREE, STORED, ArchiveSlots, Group, Row, Slot
 from ckio.backends.ledger import Entry, Ledger
-from ckio.backends.payload import Buffered, Piece, pieces
+from ckio.backends.payload import Payload, Piece, pieces
 from ckio.backends.runid import NOBODY, RunId
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 from ckio.platform.readable import path_of
@@ -134,7 +134,7 @@ class Hdf5(Backend):
         self._checksum = checksum
         self._run, self._now = run, now
         self._system = files or Files()
-        self._payload = Buffered(self._system)
+        self._payload = Payload(self._system)
         self._ledger: Ledger[Slot] = Ledger(str(self.path), capacity)
         self._slots = ArchiveSlots(capacity, self._grow)
         self._commit = 0
@@ -297,7 +297,7 @@ class Hdf5(Backend):
         row = Row(self._commit, number, key, form.nbytes, self._now(), digest)
         data = memoryview(row.pack(group.seed))
         if self._sync or at // PAGE < (at + len(data) - 1) // PAGE:
-            self._put(data[len(FREE) :], at + len(FREE))
+            self._system.write(self._fd, (data[len(FREE) :],), at + len(FREE))
             data = data[: len(FREE)]
         if self._sync:
             self._system.sync(self._fd)
@@ -438,13 +438,9 @@ class Hdf5(Backend):
         self._put_synced(state, slot.group.row(slot.number))
 
     def _put_synced(self, data: memoryview, at: int) -> None:
-        self._put(data, at)
+        self._system.write(self._fd, (data,), at)
         if self._sync:
             self._system.sync(self._fd)
-
-    def _put(self, data: memoryview, at: int) -> None:
-        if self._system.pwritev(self._fd, (data,), at) != len(data):
-            self._system.write(self._fd, (data,), at)
 
     def _failed(self, error: OSError, doing: str, needed: int | None = None) -> StorageError:
         what = f"{self.path}: {doing}"
