@@ -320,16 +320,11 @@ def run_in(block: bytes, name: str, /) -> RunId:
         if len(block) == _END + 8 and head[-8:] == xxhash.xxh3_64_digest(head[:-8]):
             return RunId.unpack(head[len(_MAGIC) : -8])
         raise StorageError(f"{name} was damaged: its first page; use a new archive")
-    if head.startswith(_NAME):
-        raise BadInput(
-            f"{name} has format {head[len(_NAME)]}; this ckio reads format {FORMAT}: update ckio,"
-            " or name another file for the archive"
-        )
-    if block.startswith(_SIGNATURE) and _NAME in block:
+    if _NAME in block:  # before format 4, not at its beginning
         version = block[block.index(_NAME) + len(_NAME)]
         raise BadInput(
-            f"{name} has format {version}, of an earlier ckio; this one reads format {FORMAT}:"
-            " finish its run with that version, or read it by h5py, and name another file"
+            f"{name} has format {version}; this ckio reads format {FORMAT}: finish its run with the"
+            " ckio version that wrote it, and name another file for the archive"
         )
     if block.startswith(_SIGNATURE):
         raise BadInput(f"{name} is an HDF5 file of another program; give another file")
