@@ -128,18 +128,14 @@ class Image(io.RawIOBase):
     def __init__(self, files: Files, fd: int, pieces: Iterable[Piece] = ()) -> None:
         self._files, self._fd, self._at = files, fd, 0
         self.size = self._stored = files.size(fd)
-        self._pieces: dict[int, list[Piece]] = {}
-        """The pieces of each page, in the order in which they were written."""
+        self._pieces = list(pieces)
+        """The changes, in the order in which they were written."""
         self.error: OSError | None = None
-        for at, data in pieces:
-            self.seek(at)
-            self.write(data)
 
     def changes(self) -> list[Piece]:
         """Return the changed parts as they are now, in the order of their offsets."""
         parts = []
-        pieces = (piece for page in self._pieces.values() for piece in page)
-        for at, nbytes in sorted({(at, len(data)) for at, data in pieces}):
+        for at, nbytes in sorted({(at, len(data)) for at, data in self._pieces}):
             data = bytearray(nbytes)
             self.seek(at)
             self.readinto(data)
@@ -158,11 +154,10 @@ class Image(io.RawIOBase):
         return self.size
 
     def write(self, data: Any, /) -> int:
-        begin, piece = self._at, bytes(memoryview(data).cast("B"))
-        self._at = end = begin + len(piece)
-        for page in range(begin // PAGE, -(-end // PAGE)):
-            self._pieces.setdefault(page, []).append((begin, piece))
-        self.size = max(self.size, end)
+        piece = bytes(memoryview(data).cast("B"))
+        self._pieces.append((self._at, piece))
+        self._at += len(piece)
+        self.size = max(self.size, self._at)
         return len(piece)
 
     def readinto(self, into: Any, /) -> int:
@@ -178,12 +173,10 @@ class Image(io.RawIOBase):
             raise
         view[nbytes:] = bytes(len(view) - nbytes)
         self._at = end = begin + len(view)
-        for page in range(begin // PAGE, -(-end // PAGE)):
-            for at, data in self._pieces.get(page, ()):
-                first = max(at, begin, page * PAGE)
-                last = min(at + len(data), end, (page + 1) * PAGE)
-                if first < last:
-                    view[first - begin : last - begin] = data[first - at : last - at]
+        for at, data in self._pieces:
+            first, last = max(at, begin), min(at + len(data), end)
+            if first < last:
+                view[first - begin : last - begin] = data[first - at : last - at]
         return len(view)
 
 
