@@ -17,8 +17,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-import xxhash
-
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged
@@ -27,7 +25,7 @@ from ckio.backends.directory.format import BLOCK, FREE, LIVE, Head, Outline, out
 from ckio.backends.directory.slots import FileSlot, HeldDirectory, SlotFiles
 from ckio.backends.files import DURABILITIES, Files, failure, takes_sync
 from ckio.backends.ledger import Entry, Ledger
-from ckio.backends.payload import SMALL, Payload
+from ckio.backends.payload import Payload
 from ckio.backends.runid import NOBODY, RunId, rank_of
 from ckio.errors import CorruptCheckpoint, StorageError
 from ckio.platform.readable import path_of
@@ -244,32 +242,15 @@ class Directory(Backend):
 
     def _fill(self, slot: FileSlot, key: Key, shape: Outline, data: Buffers) -> bytes:
         """Write a slot without its commit word; return the digest of the payload."""
-        if shape.nbytes <= SMALL and not self._direct:
-            digest = self._fill_at_once(slot, key, shape, data)
-        else:
-            begin = slot.offset + shape.begin
-            digest = self._payload.write(slot.fd, data, begin, checksum=self._checksum)
-            self._put_head(slot, self._head(slot, key, shape, digest))
+        begin = slot.offset + shape.begin
+        digest = self._payload.write(slot.fd, data, begin, checksum=self._checksum)
+        head = shape.pack(key, self._sequence, self._now(), digest, slot.offset, run=self._mark)
+        self._system.write(slot.fd, (memoryview(head),), slot.offset + len(LIVE))
         if self._sync:  # head and payload must be on the device before the commit word
             self._system.sync(slot.fd)
         if not self._system.is_named(slot.fd):
             raise OSError(errno.ESTALE, "its file was deleted")
         return digest
-
-    def _fill_at_once(self, slot: FileSlot, key: Key, shape: Outline, data: Buffers) -> bytes:
-        """Write the head and a small payload with one system call; return the digest."""
-        payload = b"".join(data)
-        digest = xxhash.xxh3_128_digest(payload) if self._checksum else b""
-        head = self._head(slot, key, shape, digest)
-        self._put_head(slot, b"".join((head, shape.pad, payload)))
-        return digest
-
-    def _head(self, slot: FileSlot, key: Key, shape: Outline, digest: bytes) -> bytes:
-        return shape.pack(key, self._sequence, self._now(), digest, slot.offset, run=self._mark)
-
-    def _put_head(self, slot: FileSlot, data: bytes) -> None:
-        """Write the bytes that follow the commit word of a slot."""
-        self._system.write(slot.fd, (memoryview(data),), slot.offset + len(LIVE))
 
     def _put_word(self, slot: FileSlot, word: memoryview) -> None:
         self._system.write(slot.fd, (word,), slot.offset)
