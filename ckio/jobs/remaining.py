@@ -1,7 +1,6 @@
 """The remaining time of a run: the predicted time of the rest, corrected by measured times."""
 
 import time
-from collections.abc import Callable
 from typing import Final
 
 from ckio.schedule.timeline import Event, Timeline
@@ -27,12 +26,16 @@ class Remaining:
 
     def __init__(self, predicted: Timeline, /) -> None:
         self._stop, self._makespan = predicted.stop, predicted.makespan
-        self._done, self._now = 0, 0.0
+        self._done, self._now, self._at = 0, 0.0, time.monotonic()
 
     def __call__(self, event: Event, /) -> None:
         """Add the measured time of the next event. Events after the predicted ones are ignored."""
         self._done = min(self._done + 1, len(self._stop))
-        self._now = event.stop
+        self._now, self._at = event.stop, time.monotonic()
+
+    def by_the_wall(self) -> float:
+        """Return the seconds from the present moment to the end of the run."""
+        return self.seconds(self._now + time.monotonic() - self._at)
 
     def seconds(self, now: float | None = None, /) -> float:
         """Return the seconds from the last event, or from `now`, to the end of the run.
@@ -52,15 +55,3 @@ class Remaining:
         after = factor * (self._makespan - float(self._stop[self._done]))
         passed = 0.0 if now is None else max(0.0, now - self._now)
         return after + max(0.0, current - passed)
-
-
-def by_the_wall(predicted: Timeline, /) -> tuple[Callable[[Event], None], Callable[[], float]]:
-    """Return a function to call with each event, and the seconds that remain by the wall clock."""
-    remaining, origin = Remaining(predicted), time.monotonic()
-
-    def watch(event: Event) -> None:
-        nonlocal origin
-        origin = time.monotonic() - event.stop
-        remaining(event)
-
-    return watch, lambda: remaining.seconds(time.monotonic() - origin)

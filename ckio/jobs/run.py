@@ -52,7 +52,7 @@ from ckio.jobs.journal import Journal
 from ckio.jobs.levels import LevelsFound, left_by, opened, reopened
 from ckio.jobs.models import RESULTS, check_has, guarded, naming, variables_of, with_ticker
 from ckio.jobs.planning import OVERLAPPED, Planning, overlap_figures, policy
-from ckio.jobs.remaining import by_the_wall
+from ckio.jobs.remaining import Remaining
 from ckio.jobs.request import DAY, Manifest, Request
 from ckio.jobs.result import Result, result_of
 from ckio.jobs.states import States, adding_to, first_states, write_states
@@ -554,10 +554,12 @@ def _watching(
     journal, if one was requested. Raises BadInput if the journal cannot be written.
     """
     total = _steps(plan.schedule, plan.schedule.actions.op <= REVERSE)
-    watchers, left = list[Callable[[Event], None]](), None
+    watchers: list[Callable[[Event], None]] = []
+    left: Callable[[], float] | None = None
     if attempt.display.is_shown:
-        watch_remaining, left = by_the_wall(plan.predicted)
-        watchers.append(watch_remaining)
+        remaining = Remaining(plan.predicted)
+        watchers.append(remaining)
+        left = remaining.by_the_wall
 
     def watch(event: Event) -> None:
         for watcher in watchers:
