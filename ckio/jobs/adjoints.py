@@ -108,11 +108,11 @@ def first_plan(
         plain = planned(chain, platform)
         if not choices or makespan(plain, platform) <= nearest.every:
             return plain, (nearest, plain)
-    for number, kept in zip(able, choices, strict=True):
+    for number, policy in zip(able, choices, strict=True):
         with suppress(NoSchedule):  # in the smaller space; a slower level may have more
             plain = planned(chain, aside(platform, chain, number))
-            schedule = with_adjoint_checkpoints(plain, platform, kept.every, level=number)
-            return _last_one_stays(schedule), (kept, plain)
+            schedule = with_adjoint_checkpoints(plain, platform, policy.every, level=number)
+            return _last_one_stays(schedule), (policy, plain)
     if every is not None:
         raise NoSchedule(
             "--every: no level has space for this plan in addition to two adjoint checkpoints;"
@@ -137,8 +137,8 @@ def without_end(
     that has it.
     """
     for number in _able(chain, platform, model):
-        kept = policy_on(chain, platform, number, every=every, mtbf=mtbf)
-        return kept, aside(platform, chain, number)
+        policy = policy_on(chain, platform, number, every=every, mtbf=mtbf)
+        return policy, aside(platform, chain, number)
     return AdjointPolicy(None, every or inf), platform
 
 
@@ -147,7 +147,7 @@ def next_plan(
     platform: Platform,
     survivors: Sequence[Iterable[Key]],
     model: Model | None,
-    kept: AdjointPolicy,
+    policy: AdjointPolicy,
     /,
     *,
     tapes: bool = False,
@@ -165,7 +165,7 @@ def next_plan(
         The intact checkpoints on each level.
     model : Model or None
         The model, which is asked whether it stores its adjoint.
-    kept : AdjointPolicy
+    policy : AdjointPolicy
         The level and interval of adjoint checkpoints of the run.
     tapes : bool
         Whether tapes are stored, too.
@@ -174,23 +174,23 @@ def next_plan(
         from ckio.analysis.lowering import by_variable
 
         def rest_of(whole: Chain, space: Platform, there: Stored) -> tuple[Schedule, AdjointPolicy]:
-            return next_plan(whole, space, there, model, kept, tapes=tapes)
+            return next_plan(whole, space, there, model, policy, tapes=tapes)
 
         return by_variable(rest_of, chain, platform, [frozenset(keys) for keys in survivors])
     rest = partial(recover, chain, platform, survivors, tapes=tapes)
     able = [platform.levels[number].name for number in _able(chain, platform, model)]
-    for name in sorted(able if kept.level else [], key=lambda name: name != kept.level):
+    for name in sorted(able if policy.level else [], key=lambda name: name != policy.level):
         number = platform.number(name)
         with suppress(NoSchedule):
-            schedule = rest(level=number, every=kept.every)
-            return _last_one_stays(schedule), replace(kept, level=name)
+            schedule = rest(level=number, every=policy.every)
+            return _last_one_stays(schedule), replace(policy, level=name)
     with suppress(NoSchedule):
-        return _last_one_stays(rest(level=None, every=inf)), replace(kept, level=None)
-    return resume(chain, platform, survivors, tapes=tapes), replace(kept, level=None)
+        return _last_one_stays(rest(level=None, every=inf)), replace(policy, level=None)
+    return resume(chain, platform, survivors, tapes=tapes), replace(policy, level=None)
 
 
 def expected_makespan(
-    schedule: Schedule, platform: Platform, kept: AdjointPolicy, mtbf: float, /
+    schedule: Schedule, platform: Platform, policy: AdjointPolicy, mtbf: float, /
 ) -> float:
     """Return an estimate of the mean seconds of a run that is killed once in `mtbf` seconds.
 
@@ -200,35 +200,35 @@ def expected_makespan(
     """
     seconds, chain = predicted(schedule, platform), schedule.chain
     interval = seconds
-    if kept.level is not None:
-        number = platform.number(kept.level)
-        interval = min(interval, kept.every + adjoint_seconds(chain, platform, number))
+    if policy.level is not None:
+        number = platform.number(policy.level)
+        interval = min(interval, policy.every + adjoint_seconds(chain, platform, number))
     sweep = chain.seconds(Advance(0, chain.length))
     return expected_seconds(seconds, interval, mtbf, sweep / 4)
 
 
 def cost_of_a_kill(
-    schedule: Schedule, platform: Platform, kept: AdjointPolicy, mtbf: float | None = None, /
+    schedule: Schedule, platform: Platform, policy: AdjointPolicy, mtbf: float | None = None, /
 ) -> str:
     """Return a sentence on level and interval of adjoint checkpoints, and the cost of a kill.
 
     With `mtbf`, the mean seconds between two kills, it also gives the expected makespan. The
     sentence is "" if no adjoint is stored.
     """
-    if kept.level is None or not (schedule.actions.kind == KIND_CODE[Kind.ADJOINT]).any():
+    if policy.level is None or not (schedule.actions.kind == KIND_CODE[Kind.ADJOINT]).any():
         return ""
-    costs = kill_seconds(schedule.chain, platform, platform.number(kept.level), kept.every)
+    costs = kill_seconds(schedule.chain, platform, platform.number(policy.level), policy.every)
     expected = ""
     if mtbf is not None:
-        seconds = seconds_text(expected_makespan(schedule, platform, kept, mtbf))
+        seconds = seconds_text(expected_makespan(schedule, platform, policy, mtbf))
         expected = f"; with a kill in {seconds_text(mtbf)} on average, expect {seconds}"
     rows = schedule.actions.op == REVERSE
     to_reverse = int((schedule.actions.end - schedule.actions.begin)[rows].sum())
-    steps = ceil(kept.every * to_reverse / (predicted(schedule, platform) or inf))
-    often = f"every {seconds_text(kept.every)} of work, about {steps} steps"
+    steps = ceil(policy.every * to_reverse / (predicted(schedule, platform) or inf))
+    often = f"every {seconds_text(policy.every)} of work, about {steps} steps"
     return (
-        f"an adjoint checkpoint on {kept.level} {often if steps > 1 else 'after each step'}; a kill"
-        f" costs about {seconds_text(costs)} of work{expected}"
+        f"an adjoint checkpoint on {policy.level} {often if steps > 1 else 'after each step'}; a"
+        f" kill costs about {seconds_text(costs)} of work{expected}"
     )
 
 

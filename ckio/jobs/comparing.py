@@ -5,7 +5,7 @@ from pathlib import Path
 from ckio.adapters.registry import lossy
 from ckio.errors import BadInput
 from ckio.jobs.directory import MEASURED, RESULT, is_run_directory, manifest_in
-from ckio.jobs.result import VERDICTS, StoredRun, stored_run
+from ckio.jobs.result import OUTCOMES, StoredRun, stored_run
 from ckio.report import Report, compare
 from ckio.report.two_runs import RunSide
 
@@ -59,7 +59,7 @@ def _side(path: Path, name: str) -> RunSide:
             "plan": figures.get("note", "").partition(":")[0],
             "overlap": figures["overlap"] or "none",
             "forward steps": f"{figures['forward_steps']:,}",
-            "gradient": VERDICTS[figures["verified"]],
+            "gradient": OUTCOMES[figures["verified"]],
             "ranks": str(manifest.ranks),
             "host": origin["host"][:80],
             "ended": origin["when"],

@@ -281,7 +281,7 @@ def _moved(timeline: Timeline, level: int) -> tuple[int, int, float]:
     )
 
 
-VERDICTS: Final = {True: "verified", False: "NOT verified", None: "not checked"}
+OUTCOMES: Final = {True: "verified", False: "NOT verified", None: "not checked"}
 """The words for the outcome of a gradient check; None if there was none."""
 
 
@@ -291,7 +291,7 @@ def verdict(run: Result | StoredRun, /) -> str:
         run.timeline,
         run.schedule.chain,
         run.platform,
-        gradient=VERDICTS[run.figures["verified"]],
+        gradient=OUTCOMES[run.figures["verified"]],
         forward=run.figures["forward_steps"],
         predicted=None if run.report is None else run.prediction.makespan,
         earlier=run.figures.get("earlier", ""),
@@ -324,5 +324,5 @@ def facts(result: Result, /) -> list[tuple[str, str]]:
     if result.check is not None:
         rows.append(("gradient check", result.check.summary()))
     elif figures["verified"] is not None:
-        rows.append(("gradient check", VERDICTS[figures["verified"]]))
+        rows.append(("gradient check", OUTCOMES[figures["verified"]]))
     return rows
