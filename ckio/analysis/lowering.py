@@ -10,10 +10,11 @@ same way are stored together. Checkpoints then become smaller, so that more of t
 """
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from itertools import pairwise
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -24,11 +25,14 @@ from ckio.analysis.dataflow import NONE, CheckpointTimes, needed_arrays
 from ckio.analysis.placing import ArrayReads, PlacedActions, WriteSites, place_copies
 from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.planners.base import Planner
+from ckio.planners.recovery import Stored
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.occupancy import BEFORE
 from ckio.schedule.replay import Register, validate
+
+T = TypeVar("T")
 
 Keys: TypeAlias = Sequence[Collection[Key]]
 """The keys stored on each level."""
@@ -213,28 +217,61 @@ class ByVariable:
     variables: Variables
 
     def __call__(self, chain: Chain, platform: Platform, /) -> Schedule:
-        """Return a schedule on single variables.
+        """Return a schedule on single variables: see `by_variable`."""
 
-        It is the better of two schedules. In one, all versions of a variable that is seldom
-        overwritten are stored once, in reserved capacity. In the other, each checkpoint has them.
+        def plan(smaller: Chain, space: Platform, _: Stored) -> tuple[Schedule, None]:
+            return self.planner(smaller, space), None
 
-        Raises the errors of the planner and of `lower`; but NoSchedule if the lowered schedules do
-        not fit on the platform.
-        """
-        sizes = [reduced(chain, platform, self.variables, apart=apart) for apart in (True, False)]
-        schedules, refused = list[Schedule](), ""
-        for each in sizes if sizes[0] != sizes[1] else sizes[:1]:
-            schedule = self.planner(*each)
+        return by_variable(plan, replace(chain, variables=self.variables), platform)[0]
+
+
+def by_variable(
+    plan: Callable[[Chain, Platform, Stored], tuple[Schedule, T]],
+    chain: Chain,
+    platform: Platform,
+    stored: Keys = (),
+    /,
+) -> tuple[Schedule, T]:
+    """Return the schedule of a chain with variables, from the variables stored on each level.
+
+    `plan` makes a schedule of whole checkpoints with reduced sizes, from the checkpoints of which
+    all variables are stored, and anything else, which is returned. There are two ways to reduce the
+    sizes: all versions of a variable that is seldom overwritten are stored once, in reserved
+    capacity, or each checkpoint has them. Both are tried, and the schedule with the smaller
+    makespan is returned, because one of them may have no space for the stored checkpoints. If
+    neither gives a schedule that fits, the chain is planned from the adjoint checkpoints alone.
+
+    Raises the errors of the planner and of `lower`; but NoSchedule if the lowered schedules do not
+    fit on the platform.
+    """
+    assert chain.variables is not None
+    variables, stored = chain.variables, tuple(frozenset(keys) for keys in stored)
+    adjoints = tuple(frozenset(key for key in keys if key.kind is Kind.ADJOINT) for keys in stored)
+    in_one = tuple(frozenset(key for key in keys if not key.name) for keys in stored)
+    free = _reduced_by(platform, chain, in_one, 1)
+    whole_chain = replace(chain, variables=None)
+    ways = [reduced(whole_chain, free, variables, apart=apart) for apart in (True, False)]
+    reason: BadInput | IllegalAction | None = None
+    for there in dict.fromkeys((stored, adjoints)):
+        plans = list[tuple[Schedule, T]]()
+        for smaller, left in ways if ways[0] != ways[1] else ways[:1]:
+            space = _reduced_by(left, chain, in_one, -1)
             try:
-                schedules.append(lower(schedule, self.variables, platform=platform))
-            except IllegalAction as error:
-                refused = str(error)
-        if not schedules:
-            raise NoSchedule(
-                f"the schedule does not fit if each variable is stored separately: {refused}; give"
-                " the level more capacity, choose another planner, or store whole checkpoints"
-            )
-        return min(schedules, key=lambda each: makespan(each, platform))
+                schedule, more = plan(
+                    smaller, space, whole_checkpoints(there, smaller, space, variables)
+                )
+                schedule = lower(schedule, variables, platform=platform, stored=stored)
+                plans.append((schedule, more))
+            except (BadInput, IllegalAction) as error:
+                reason = reason or error
+        if plans:
+            return min(plans, key=lambda each: makespan(each[0], platform))
+    if isinstance(reason, BadInput):
+        raise reason
+    raise NoSchedule(
+        f"the schedule does not fit if each variable is stored separately: {reason}; give the"
+        " levels more capacity, choose another planner, or store whole checkpoints"
+    )
 
 
 def reduced(
@@ -301,3 +338,60 @@ def _less(level: Level, variables: Variables, few: Mapping[str, int], each: Sequ
     taken = sum(count * level.stored(variables.nbytes[name]) for name, count in few.items())
     free, parts = max(0, level.capacity - taken), sum(map(level.stored, each))
     return replace(level, capacity=free * level.stored(sum(each)) // parts if parts else free)
+
+
+def _reduced_by(
+    platform: Platform, chain: Chain, stored: Sequence[Collection[Key]], sign: int, /
+) -> Platform:
+    """Return the platform with capacities reduced (1) or increased (-1) by the stored bytes."""
+    levels = list(platform.levels)
+    for number, keys in enumerate(stored):
+        level = levels[number]
+        if level.capacity is not None:
+            taken = sum(level.stored(chain.nbytes(key)) for key in keys)
+            levels[number] = replace(level, capacity=max(0, level.capacity - sign * taken))
+    return replace(platform, levels=tuple(levels))
+
+
+def whole_checkpoints(
+    stored: Sequence[Collection[Key]], chain: Chain, platform: Platform, variables: Variables, /
+) -> tuple[frozenset[Key], ...]:
+    """Return the checkpoints of which every part is on one level: a plan can start from them.
+
+    Checkpoints at or after the stored adjoint are left out. If checkpoints share so many variables
+    that there are more of them than slots, those that are nearest to the one before are left out.
+
+    Parameters
+    ----------
+    stored : sequence of collections of Key
+        The keys stored on each level: variables, as in the chain of a lowered schedule, and whole
+        checkpoints, which are returned unchanged.
+    chain, platform : Chain, Platform
+        The chain and platform of the plan, with reduced sizes.
+    variables : Variables
+        The variables of the lowered schedule.
+    """
+    adjoints = (key.step for keys in stored for key in keys if key.kind is Kind.ADJOINT)
+    left = min(adjoints, default=chain.length + 1)
+    return tuple(
+        frozenset(_whole(set(keys), chain, level, variables, left))
+        for keys, level in zip(stored, platform.levels, strict=False)
+    )
+
+
+def _whole(
+    keys: set[Key], chain: Chain, level: Level, variables: Variables, left: int
+) -> Iterator[Key]:
+    given = {key for key in keys if not key.name}
+    yield from given
+    free = level.capacity
+    for kind in variables.kinds if keys - given else ():
+        steps = [it for it in variables.complete(keys, kind, chain.length) if it < left]
+        if free is not None:
+            free -= sum(level.stored(chain.nbytes(key)) for key in given)
+            each = max(1, level.stored(chain.nbytes(Key(kind, 0))))
+            while len(steps) > max(0, free) // each:
+                gaps = [after - before for before, after in pairwise([-1, *steps])]
+                del steps[gaps.index(min(gaps))]
+        given = {Key(kind, step) for step in steps}
+        yield from given

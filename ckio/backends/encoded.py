@@ -163,7 +163,7 @@ def _encoding(unit: str) -> Encoding:
                 return Encoding(codec, lossless, form_from(text.encode()).layout)
             case _:
                 pass
-    except (StorageError, ValueError, RecursionError):
+    except (StorageError, ValueError):
         pass
     raise CorruptCheckpoint("the description of an encoded checkpoint makes no sense")
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ckio.actions import Buffers
-from ckio.errors import BadInput, LevelFull, StorageError
+from ckio.errors import BadInput, LevelFull, LevelInUse, StorageError
 
 log = logging.getLogger("ckio")
 
@@ -37,8 +37,8 @@ machine. "direct" is "fdatasync" with payloads that bypass the page cache; not e
 it.
 """
 
-_CAREFUL: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""Flags for opening a file without following links and without waiting at a pipe."""
+_NO_LINK: Final = os.O_CLOEXEC | os.O_NOFOLLOW
+"""Flags for opening a file without following links."""
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """Errors of file systems on which a file can have only one name."""
@@ -63,16 +63,15 @@ class Files:
     """System calls on files."""
 
     def open(self, path: Path, /, *, create: bool = True) -> int:
-        """Open a regular file for reading and writing; create it if it does not exist.
+        """Open a file for reading and writing; create it if it does not exist.
 
         Without `create`, raises FileNotFoundError if it does not exist.
         """
-        flags = os.O_RDWR | _CAREFUL | (os.O_CREAT if create else 0)
-        return _regular(path, os.open(path, flags, 0o666))
+        return os.open(path, os.O_RDWR | _NO_LINK | (os.O_CREAT if create else 0), 0o666)
 
     def open_to_read(self, path: Path, /) -> int:
-        """Open an existing regular file for reading only."""
-        return _regular(path, os.open(path, os.O_RDONLY | _CAREFUL))
+        """Open an existing file for reading only."""
+        return os.open(path, os.O_RDONLY | _NO_LINK)
 
     def has_direct(self, place: Path, /) -> bool:
         """Return whether a page can be written to a directory with direct I/O.
@@ -269,17 +268,6 @@ def check_here(path: Path, fd: int, /) -> None:
     raise OSError(errno.ESTALE, "it was moved, deleted, or unmounted")
 
 
-def _regular(path: Path, fd: int) -> int:
-    """Return `fd` if it is open on a regular file; raises OSError for a pipe, a device, ..."""
-    mode = os.fstat(fd).st_mode
-    if stat.S_ISREG(mode):
-        return fd
-    os.close(fd)
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    raise OSError(errno.EINVAL, f"{path.name} is no regular file")
-
-
 def _after(data: Buffers, done: int) -> Buffers:
     """Return the rest of `data` after its first `done` bytes."""
     for number, view in enumerate(data):
@@ -310,8 +298,52 @@ def user_of(fd: int, /) -> str:
         for other in Path("/proc/self/fd").iterdir():
             with suppress(OSError):  # the descriptor by which the names are listed
                 if other.name != str(fd) and os.path.samestat(other.stat(), os.fstat(fd)):
-                    return "an object of this process; call its method close()"
+                    return "an object of this process; call its method close() or wait for its end"
     return OTHER
+
+
+def lock_directory(path: Path, files: "Files | None" = None, /) -> int:
+    """Open and lock a directory, and return its descriptor; unlocked if there are no locks here.
+
+    Raises LevelInUse if it is locked already, another OSError if it cannot be opened.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with locking(path):
+            lock_by(lambda: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB))
+        if not (files or Files()).is_named(fd):  # another process has just removed and released it
+            raise BlockingIOError
+    except OSError as error:
+        user = user_of(fd)
+        os.close(fd)
+        if isinstance(error, BlockingIOError):
+            raise LevelInUse(f"{path} is in use by {user}, or use another directory") from None
+        raise
+    return fd
+
+
+def make_directories(path: Path, files: "Files", /, *, sync: bool) -> list[Path]:
+    """Make a directory and its parents; return those that were missing, the innermost first.
+
+    If one of them cannot be made, none remains, and OSError is raised.
+    """
+    missing = missing_folders(path)
+    try:
+        for directory in reversed(missing):
+            files.make_directory(directory)
+            if sync:
+                files.sync_directory(directory.parent)
+    except OSError:
+        remove_directories(missing)
+        raise
+    return missing
+
+
+def remove_directories(paths: Iterable[Path], /) -> None:
+    """Remove directories, the innermost first, as far as they are empty."""
+    with suppress(OSError):
+        for path in paths:
+            path.rmdir()
 
 
 # Locks, which show whether a live process uses a level
@@ -352,8 +384,8 @@ def first_byte(kind: int, /) -> bytes:
 
 @contextmanager
 def opened(path: Path, flags: int, /) -> Iterator[int]:
-    """Open a path without following links or waiting at a pipe."""
-    fd = os.open(path, flags | _CAREFUL)
+    """Open a path without following links."""
+    fd = os.open(path, flags | _NO_LINK)
     try:
         yield fd
     finally:
@@ -399,57 +431,41 @@ def write_whole(path: Path, content: str | bytes, /) -> None:
     either name is replaced; the target of a link does not change. The space of an earlier temporary
     file is used, which a killed process or `reserve` has left.
     """
-    part = part_of(path).name
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    part = part_of(path)
     try:
-        fd = _open_part(part, folder)
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
-                file.truncate()
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(part, path.name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(part, dir_fd=folder)
+        with os.fdopen(_open_part(part), "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.truncate()
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+    try:
+        Files().sync_directory(path.parent)
+    except OSError as error:  # some file systems cannot do this
+        if error.errno not in {errno.EINVAL, errno.EBADF, errno.ENOTSUP}:
             raise
-        _sync(folder)
-    finally:
-        os.close(folder)
 
 
 def reserve(path: Path, nbytes: int, /) -> None:
     """Reserve space for the next `write_whole` of a path; raises OSError if the disk is full."""
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    part = part_of(path)
+    fd = _open_part(part)
     try:
-        fd = _open_part(part_of(path).name, folder)
-        try:
-            os.posix_fallocate(fd, 0, max(1, nbytes))
-        except OSError as error:
-            if error.errno in FULL:
-                part_of(path).unlink()
-                raise
-        finally:
-            os.close(fd)
-    finally:
-        os.close(folder)
-
-
-def _open_part(part: str, folder: int) -> int:
-    """Open a temporary file to write; what is at its name and is no file of one name is removed."""
-    with suppress(FileNotFoundError):
-        there = os.stat(part, dir_fd=folder, follow_symlinks=False)
-        if not stat.S_ISREG(there.st_mode) or there.st_nlink > 1:
-            os.unlink(part, dir_fd=folder)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(part, flags, 0o666, dir_fd=folder)
-
-
-def _sync(folder: int) -> None:
-    """Wait until the names in an open directory are on the disk, if its file system can do this."""
-    try:
-        os.fsync(folder)
+        os.posix_fallocate(fd, 0, max(1, nbytes))
     except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.EBADF, errno.ENOTSUP}:
+        if error.errno in FULL:
+            part.unlink()
             raise
+    finally:
+        os.close(fd)
+
+
+def _open_part(part: Path) -> int:
+    """Open a temporary file to write; a link at its name is removed, and not followed."""
+    if part.is_symlink():
+        part.unlink()
+    return os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)

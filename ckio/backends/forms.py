@@ -73,15 +73,12 @@ def form_of(layout: Layout, /) -> Form:
 def form_from(text: bytes, /) -> Form:
     """Return the form with this text; raises CorruptCheckpoint if the text describes no layout."""
     try:
-        return form_of(tuple(_field(*row) for row in json.loads(text)))
-    except (StorageError, ValueError, TypeError, RecursionError):
+        rows = json.loads(text)
+        return form_of(
+            tuple(Field(name, dtype, tuple(shape), unit) for name, dtype, shape, unit in rows)
+        )
+    except (StorageError, ValueError, TypeError):
         raise CorruptCheckpoint("the stored layout makes no sense") from None
-
-
-def _field(name: str, dtype: str, shape: list[int], unit: str) -> Field:
-    if not all(type(n) is int for n in shape):
-        raise TypeError
-    return Field(name, dtype, tuple(shape), unit)
 
 
 def _nbytes(field: Field) -> int:

@@ -8,6 +8,7 @@ checkpoint takes the smallest free slot that is large enough.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from ckio.errors import LevelFull
@@ -34,15 +35,13 @@ class Make(Protocol[S_co]):
     def __call__(self, size: int, count: int, /, *, ahead: bool) -> Iterable[S_co]: ...
 
 
+@dataclass(slots=True)
 class SlotsOfSize(Generic[S]):
     """The slots of one size: their number, the number that is reserved, and the free ones."""
 
-    __slots__ = ("count", "free", "reserved")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.reserved = 0
-        self.free: list[S] = []
+    count: int = 0
+    reserved: int = 0
+    free: list[S] = field(default_factory=list)
 
 
 class FreeSlots(Generic[S]):

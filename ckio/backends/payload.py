@@ -1,17 +1,14 @@
 """Payloads: functions that copy buffers, compute their checksums, write and read them."""
 
 import os
-from collections.abc import Iterator
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias
 
 import numpy as np
 import xxhash
 
 from ckio.actions import Buffers
 from ckio.backends.files import TILE, Files
-
-SMALL = 1 << 14
-"""Up to this many bytes, joining the buffers in new memory is cheaper than handling each alone."""
 
 _LARGE = 1 << 16
 """From this many bytes, numpy copies: that costs 0.2 µs more but lets other threads run."""
@@ -27,16 +24,12 @@ _MOST = os.sysconf("SC_IOV_MAX")
 _CALL: Final = 1 << 26
 """Maximum bytes of one system call without checksum; a signal is handled only after the call."""
 
-_Piece: TypeAlias = tuple[Buffers, int]
+Piece: TypeAlias = tuple[Buffers, int]
 """Buffers, few enough for one system call, and their offset in a file."""
 
 
 def gather(into: memoryview, data: Buffers, /) -> None:
     """Copy all buffers into the beginning of `into`, one after the other."""
-    if len(into) <= SMALL:
-        whole = b"".join(data)
-        into[: len(whole)] = whole
-        return
     begin = 0
     for view in data:
         end = begin + view.nbytes
@@ -64,79 +57,54 @@ def _copy(into: memoryview, data: memoryview) -> None:
 
 def digest(data: Buffers, /) -> bytes:
     """Return the xxh3_128 of all buffers together, 16 bytes."""
-    if sum(map(len, data)) <= SMALL:
-        return xxhash.xxh3_128_digest(b"".join(data))
     state = xxhash.xxh3_128()
     for view in data:
         state.update(view)
     return state.digest()
 
 
-class Payload(Protocol):
-    """A method of writing and reading payloads.
+class Payload:
+    """Writes and reads payloads through the page cache; a subclass may bypass it (direct I/O).
 
-    `Buffered` uses the page cache; a directory level also has one that bypasses it (direct I/O).
-    """
-
-    def write(self, fd: int, data: Buffers, offset: int, /, *, checksum: bool) -> bytes:
-        """Write all of `data`; return the xxh3_128 of its bytes, or b"" without `checksum`."""
-
-    def read(self, fd: int, into: Buffers, offset: int, expected: bytes, /) -> bool:
-        """Fill `into`; return whether its xxh3_128 is `expected` (always True for b"").
-
-        Raises EOFError if the file ends before `into` is full.
-        """
-
-
-class Buffered:
-    """Payloads that go through the page cache.
-
-    A small payload takes one checksum and one system call, with further calls only if the first one
-    did a part: for small payloads, the Python code takes longer than the transfer. A large payload
-    is transferred tile by tile. The checksum of each tile is computed right after its transfer,
-    while it is still in the processor's cache.
+    They are transferred piece by piece. The checksum of each piece is computed right after its
+    transfer, while it is still in the processor's cache.
     """
 
     def __init__(self, files: Files, /) -> None:
         self._files = files
 
     def write(self, fd: int, data: Buffers, offset: int, /, *, checksum: bool) -> bytes:
-        nbytes = sum(map(len, data))
-        if nbytes <= SMALL:
-            whole = b"".join(data)
-            if nbytes and self._files.pwritev(fd, (memoryview(whole),), offset) != nbytes:
-                self._files.write(fd, (memoryview(whole),), offset)
-            return xxhash.xxh3_128_digest(whole) if checksum else b""
-        most = TILE if checksum else _CALL
-        if nbytes <= most and len(data) <= _MOST:
-            if self._files.pwritev(fd, data, offset) != nbytes:
-                self._files.write(fd, data, offset)
-            return digest(data) if checksum else b""
-        state = xxhash.xxh3_128()
-        for tile, at in pieces(data, offset, most):
-            self._files.write(fd, tile, at)
-            _update(state, tile if checksum else ())
-        return state.digest() if checksum else b""
+        """Write all of `data`; return the xxh3_128 of its bytes, or b"" without `checksum`."""
+        tiles = pieces(data, offset, TILE if checksum else _CALL)
+        return self.write_pieces(fd, tiles, checksum=checksum)
 
     def read(self, fd: int, into: Buffers, offset: int, expected: bytes, /) -> bool:
-        nbytes = sum(map(len, into))
-        if nbytes <= SMALL and len(into) <= _MOST:
-            if nbytes and self._files.preadv(fd, into, offset) != nbytes:
-                self._files.read(fd, into, offset)
-            return not expected or xxhash.xxh3_128_digest(b"".join(into)) == expected
+        """Fill `into`; return whether its xxh3_128 is `expected` (always True for b"").
+
+        Raises EOFError if the file ends before `into` is full.
+        """
+        return self.read_pieces(fd, pieces(into, offset, TILE if expected else _CALL), expected)
+
+    def write_pieces(self, fd: int, tiles: Iterable[Piece], /, *, checksum: bool) -> bytes:
+        """Write buffers, each piece at its own offset; return the digest as `write` does."""
         state = xxhash.xxh3_128()
-        for tile, at in pieces(into, offset, TILE if expected else _CALL):
+        for tile, at in tiles:
+            self._files.write(fd, tile, at)
+            for view in tile if checksum else ():
+                state.update(view)
+        return state.digest() if checksum else b""
+
+    def read_pieces(self, fd: int, tiles: Iterable[Piece], expected: bytes, /) -> bool:
+        """Fill buffers, each piece from its own offset; return the same as `read`."""
+        state = xxhash.xxh3_128()
+        for tile, at in tiles:
             self._files.read(fd, tile, at)
-            _update(state, tile if expected else ())
+            for view in tile if expected else ():
+                state.update(view)
         return not expected or state.digest() == expected
 
 
-def _update(state: "xxhash.xxh3_128", data: Buffers) -> None:
-    for view in data:
-        state.update(view)
-
-
-def pieces(data: Buffers, offset: int, most: int, /, *, buffers: int = _MOST) -> Iterator[_Piece]:
+def pieces(data: Buffers, offset: int, most: int, /, *, buffers: int = _MOST) -> Iterator[Piece]:
     """Cut buffers, which follow each other in a file from `offset`, into pieces of `most` bytes.
 
     A piece has at most `buffers` parts of buffers. The cuts are at multiples of `most` in the file:

@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from ckio.actions import Key, Kind, nbytes_of
+from ckio.backends.files import missing_folders, remove_directories
 from ckio.cli import calibrate, console
-from ckio.cli.files import FILE
+from ckio.cli.files import FILE, write_file
 from ckio.cli.options import json_option, with_example
 from ckio.cli.run import show
 from ckio.errors import BadInput, RunFailed
-from ckio.jobs.directory import NewDirectory
 from ckio.jobs.gradients import digest
 from ckio.jobs.job import Job
 from ckio.jobs.models import identity, maker, measured, with_ticker
@@ -57,20 +57,27 @@ def command(*, steps: int, grid: int, into: Path | None, as_json: bool) -> None:
     fresh = maker(MODEL, settings)
     restart = nbytes_of(fresh().layout(Key(Kind.RESTART, 0)))
     display = console.display(quiet=as_json)
-    directory = NewDirectory(into or _free(Path("ckio-demo")), what="the demo")
+    directory = into or _free(Path("ckio-demo"))
+    if directory.is_dir() and any(directory.iterdir()):
+        raise BadInput(f"{directory}: it is not empty; choose another directory for the demo")
+    missing = missing_folders(directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{directory}: it cannot be made: {error.strerror}") from None
     try:
         asked = [
-            calibrate.parse_level(f"{text},capacity={slots * restart}", here=directory.path)
+            calibrate.parse_level(f"{text},capacity={slots * restart}", here=directory)
             for text, slots in LEVELS.items()
         ]
         models = {identity(MODEL, settings): fresh}
         platform = measured(asked, models=models, run_steps=steps, display=display)
-        directory.write("platform.toml", platform.dumps())
+        write_file(directory / "platform.toml", platform.dumps())
         if not as_json:
             click.echo(f"ckio demo: {MODEL} on {grid} x {grid} cells, {steps} steps\n")
             calibrate.show(platform)
         job = Job(
-            directory.path / "run",
+            directory / "run",
             model=MODEL,
             settings=settings,
             steps=steps,
@@ -80,19 +87,20 @@ def command(*, steps: int, grid: int, into: Path | None, as_json: bool) -> None:
         )
         outcome = job.run_on(ALONE, None, resume=False)  # None: signals interrupt it
     except BadInput:
-        directory.clear()
+        (directory / "platform.toml").unlink(missing_ok=True)
+        remove_directories(missing)
         raise
     with display.progress("computing the reference gradient", 2 * steps) as tick:
         reference = store_all_gradient(with_ticker(fresh, tick), steps)
     same = digest(reference) == outcome.figures["gradient_digest"]
     plan = plan_of(
-        platform=directory.path / "platform.toml", model=MODEL, settings=settings, steps=steps
+        platform=directory / "platform.toml", model=MODEL, settings=settings, steps=steps
     )
     memory = sweep(plan, display=display).curve()
-    directory.write("report.html", _page(outcome, grid, memory, same=same))
+    report = directory / "report.html"
+    write_file(report, _page(outcome, grid, memory, same=same))
 
     verified = bool(outcome.figures["verified"]) and same
-    report = directory.path / "report.html"
     if as_json:
         figures = {**outcome.figures, "verified": verified, "equals_store_all": same}
         console.print_json({**figures, "report": str(report)})
@@ -101,7 +109,7 @@ def command(*, steps: int, grid: int, into: Path | None, as_json: bool) -> None:
         click.echo(f"store-all       {_sameness(same)}\n")
         click.echo(f"{memory.text()}\n")
         click.echo(f"{report}: the report, with pictures")
-        click.echo(f"{directory.path / 'platform.toml'}: the platform, for your own plans")
+        click.echo(f"{directory / 'platform.toml'}: the platform, for your own plans")
         click.echo("\nNext, the same with files, and with your own model:")
         click.echo("  ckio run vorticity --set grid=64 --steps 200 --ram 1MiB --disk scratch")
         click.echo("  ckio run FILE.py --steps N --ram 1GiB --check-gradient")

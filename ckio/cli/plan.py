@@ -183,7 +183,7 @@ def _with_failures(plan: Planning, overlap: Overlap, mtbf: float) -> dict[str, A
     def planned(chain: Chain, platform: Platform) -> Schedule:
         return replace(plan, chain=chain, platform=platform).planned()
 
-    schedule, kept = first_plan(plan.chain, plan.platform, None, planned, mtbf=mtbf)
+    schedule, (kept, _) = first_plan(plan.chain, plan.platform, None, planned, mtbf=mtbf)
     schedule = replace(schedule, overlap=overlap) if overlap else schedule
     seconds = expected_makespan(schedule, plan.platform, kept, mtbf)
     text = cost_of_a_kill(schedule, plan.platform, kept, mtbf) or (

@@ -17,9 +17,9 @@ from ckio.cli.files import (
     write_file,
 )
 from ckio.cli.options import with_example
-from ckio.jobs.directory import MEASURED
+from ckio.jobs.directory import MEASURED, RESULT
 from ckio.jobs.planning import naming_file
-from ckio.jobs.result import verdict_in
+from ckio.jobs.result import stored_run, verdict
 from ckio.platform import Platform
 from ckio.report import compare
 from ckio.report.render import render
@@ -101,10 +101,7 @@ def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) 
     if found.schedule.overlap:
         facts.append(("overlap", str(found.schedule.overlap)))
     is_run = measured is not None and file.name == MEASURED
-    verdict = ""
-    if is_run and measured is not None:
-        chain, seconds = found.schedule.chain, predicted.makespan
-        verdict = verdict_in(file.parent, measured, chain, platform, predicted=seconds)
+    has_result = is_run and (file.parent / RESULT).is_file()
     return page(
         title=file.name,
         facts=facts,
@@ -112,7 +109,7 @@ def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) 
         chain=found.schedule.chain,
         predicted=predicted,
         measured=measured,
-        verdict=verdict,
+        verdict=verdict(stored_run(file.parent)) if has_result else "",
         report=None if measured is None else report,
         origin=console.origin(),
     )

@@ -1,20 +1,18 @@
 """Adjoint checkpoints of a run: their level, their interval, and the cost of a kill."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from math import ceil, inf
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
 from ckio.actions import Advance, Key, Kind
 from ckio.actions.columns import DISCARD, KIND_CODE, REVERSE
-from ckio.actions.variables import Variables
 from ckio.adapters.registry import backend_of
-from ckio.errors import BadInput, IllegalAction, NoSchedule, UnsupportedKind
+from ckio.errors import BadInput, NoSchedule, UnsupportedKind
 from ckio.jobs.request import DAY
 from ckio.model import Model
 from ckio.planners.recovery import (
@@ -27,7 +25,7 @@ from ckio.planners.recovery import (
 )
 from ckio.planners.recovery import every as daly_interval
 from ckio.planners.resume import resume
-from ckio.platform import Level, Platform
+from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text, seconds_text
 from ckio.schedule import Schedule, makespan
@@ -36,8 +34,7 @@ from ckio.sim.engine import makespan as predicted
 _LEAST: Final = 1.0
 """The least interval, in seconds, if none is given: a level may cost 0 s, so that Daly's is 0 s."""
 
-PlanFor = Callable[[Chain, Platform], Schedule]
-"""A planner with its options: the schedule for a chain and a platform, or NoSchedule."""
+PlanT = TypeVar("PlanT", bound=Schedule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +57,14 @@ def first_plan(
     chain: Chain,
     platform: Platform,
     model: Model | None,
-    planned: PlanFor,
+    planned: Callable[[Chain, Platform], PlanT],
     /,
     *,
     every: float | None = None,
     mtbf: float = DAY,
     always: bool = False,
-) -> tuple[Schedule, AdjointPolicy]:
-    """Return the schedule of a new run, with the level and interval of its adjoint checkpoints.
+) -> tuple[Schedule, tuple[AdjointPolicy, PlanT]]:
+    """Return the schedule of a new run, its adjoint checkpoints, and the plan without these.
 
     No adjoint checkpoints are stored if the whole run is predicted to take less than the interval,
     unless `always` is true.
@@ -93,11 +90,10 @@ def first_plan(
         If `every` is given, and no durable level has space for two adjoint checkpoints.
     """
     if chain.variables is not None:
+        from ckio.analysis.lowering import by_variable
 
-        def first(smaller: Chain, space: Platform, _: Stored) -> tuple[Schedule, AdjointPolicy]:
-            return first_plan(smaller, space, model, planned, every=every, mtbf=mtbf, always=always)
-
-        return _by_variable(first, chain, platform, ())
+        plan_whole = partial(first_plan, every=every, mtbf=mtbf, always=always)
+        return by_variable(lambda c, p, _: plan_whole(c, p, model, planned), chain, platform)
     able = _able(chain, platform, model)
     choices = [policy_on(chain, platform, number, every=every, mtbf=mtbf) for number in able]
     nearest = choices[0] if choices else AdjointPolicy(None, every or inf)
@@ -111,18 +107,19 @@ def first_plan(
     if not choices or not (always or least > nearest.every):
         plain = planned(chain, platform)
         if not choices or makespan(plain, platform) <= nearest.every:
-            return plain, nearest
-    for number, kept in zip(able, choices, strict=True):
+            return plain, (nearest, plain)
+    for number, policy in zip(able, choices, strict=True):
         with suppress(NoSchedule):  # in the smaller space; a slower level may have more
-            schedule = planned(chain, aside(platform, chain, number))
-            schedule = with_adjoint_checkpoints(schedule, platform, kept.every, level=number)
-            return _last_one_stays(schedule), kept
+            plain = planned(chain, aside(platform, chain, number))
+            schedule = with_adjoint_checkpoints(plain, platform, policy.every, level=number)
+            return _last_one_stays(schedule), (policy, plain)
     if every is not None:
         raise NoSchedule(
             "--every: no level has space for this plan in addition to two adjoint checkpoints;"
             " increase the capacity of a durable level, or leave out --every"
         )
-    return planned(chain, platform), nearest
+    plain = planned(chain, platform)
+    return plain, (nearest, plain)
 
 
 def without_end(
@@ -140,8 +137,8 @@ def without_end(
     that has it.
     """
     for number in _able(chain, platform, model):
-        kept = policy_on(chain, platform, number, every=every, mtbf=mtbf)
-        return kept, aside(platform, chain, number)
+        policy = policy_on(chain, platform, number, every=every, mtbf=mtbf)
+        return policy, aside(platform, chain, number)
     return AdjointPolicy(None, every or inf), platform
 
 
@@ -150,7 +147,7 @@ def next_plan(
     platform: Platform,
     survivors: Sequence[Iterable[Key]],
     model: Model | None,
-    kept: AdjointPolicy,
+    policy: AdjointPolicy,
     /,
     *,
     tapes: bool = False,
@@ -168,137 +165,32 @@ def next_plan(
         The intact checkpoints on each level.
     model : Model or None
         The model, which is asked whether it stores its adjoint.
-    kept : AdjointPolicy
+    policy : AdjointPolicy
         The level and interval of adjoint checkpoints of the run.
     tapes : bool
         Whether tapes are stored, too.
     """
     if chain.variables is not None:
+        from ckio.analysis.lowering import by_variable
 
-        def rest_of(
-            smaller: Chain, space: Platform, whole: Stored
-        ) -> tuple[Schedule, AdjointPolicy]:
-            return next_plan(smaller, space, whole, model, kept, tapes=tapes)
+        def rest_of(whole: Chain, space: Platform, there: Stored) -> tuple[Schedule, AdjointPolicy]:
+            return next_plan(whole, space, there, model, policy, tapes=tapes)
 
-        return _by_variable(rest_of, chain, platform, survivors)
+        return by_variable(rest_of, chain, platform, [frozenset(keys) for keys in survivors])
     rest = partial(recover, chain, platform, survivors, tapes=tapes)
     able = [platform.levels[number].name for number in _able(chain, platform, model)]
-    for name in sorted(able if kept.level else [], key=lambda name: name != kept.level):
+    for name in sorted(able if policy.level else [], key=lambda name: name != policy.level):
         number = platform.number(name)
         with suppress(NoSchedule):
-            schedule = rest(level=number, every=kept.every)
-            return _last_one_stays(schedule), replace(kept, level=name)
+            schedule = rest(level=number, every=policy.every)
+            return _last_one_stays(schedule), replace(policy, level=name)
     with suppress(NoSchedule):
-        return _last_one_stays(rest(level=None, every=inf)), replace(kept, level=None)
-    return resume(chain, platform, survivors, tapes=tapes), replace(kept, level=None)
-
-
-def _by_variable(
-    plan: Callable[[Chain, Platform, Stored], tuple[Schedule, AdjointPolicy]],
-    chain: Chain,
-    platform: Platform,
-    survivors: Sequence[Iterable[Key]],
-    /,
-) -> tuple[Schedule, AdjointPolicy]:
-    """Return the schedule of a chain with variables, from the variables stored on each level.
-
-    `plan` makes a schedule of whole checkpoints with reduced sizes, from the checkpoints of which
-    all variables are stored. There are two ways to reduce the sizes. Both are tried, and the
-    schedule with the smaller makespan is returned, because one of them may have no space for the
-    stored checkpoints. If neither gives a schedule that fits, the run is planned from the adjoint
-    checkpoints alone.
-
-    Raises BadInput if no schedule fits.
-    """
-    from ckio.analysis.lowering import lower, reduced
-
-    assert chain.variables is not None
-    variables, stored = chain.variables, tuple(frozenset(keys) for keys in survivors)
-    adjoints = tuple(frozenset(key for key in keys if key.kind is Kind.ADJOINT) for keys in stored)
-    in_one = tuple(frozenset(key for key in keys if not key.name) for keys in stored)
-    free = _reduced_by(platform, chain, in_one, 1)
-    whole_chain = replace(chain, variables=None)
-    ways = [reduced(whole_chain, free, variables, apart=apart) for apart in (True, False)]
-    reason: BadInput | IllegalAction | None = None
-    for there in dict.fromkeys((stored, adjoints)):
-        plans = list[tuple[Schedule, AdjointPolicy]]()
-        for smaller, left in ways if ways[0] != ways[1] else ways[:1]:
-            space = _reduced_by(left, chain, in_one, -1)
-            whole = whole_checkpoints(there, smaller, space, variables)
-            try:
-                schedule, kept = plan(smaller, space, whole)
-                schedule = lower(schedule, variables, platform=platform, stored=stored)
-                plans.append((schedule, kept))
-            except (BadInput, IllegalAction) as error:
-                reason = reason or error
-        if plans:
-            return min(plans, key=lambda each: makespan(each[0], platform))
-    if isinstance(reason, BadInput):
-        raise reason
-    raise NoSchedule(
-        f"--by-variable: no plan of the rest fits the levels: {reason}; increase a capacity"
-    )
-
-
-def _reduced_by(
-    platform: Platform, chain: Chain, stored: Sequence[Collection[Key]], sign: int, /
-) -> Platform:
-    """Return the platform with capacities reduced (1) or increased (-1) by the stored bytes."""
-    levels = list(platform.levels)
-    for number, keys in enumerate(stored):
-        level = levels[number]
-        if level.capacity is not None:
-            taken = sum(level.stored(chain.nbytes(key)) for key in keys)
-            levels[number] = replace(level, capacity=max(0, level.capacity - sign * taken))
-    return replace(platform, levels=tuple(levels))
-
-
-def whole_checkpoints(
-    stored: Sequence[Collection[Key]], chain: Chain, platform: Platform, variables: Variables, /
-) -> tuple[frozenset[Key], ...]:
-    """Return the checkpoints of which every part is on one level: a plan can start from them.
-
-    Checkpoints at or after the stored adjoint are left out. If checkpoints share so many variables
-    that there are more of them than slots, those that are nearest to the one before are left out.
-
-    Parameters
-    ----------
-    stored : sequence of collections of Key
-        The keys stored on each level: variables, as in the chain of a lowered schedule, and whole
-        checkpoints, which are returned unchanged.
-    chain, platform : Chain, Platform
-        The chain and platform of the plan, with reduced sizes.
-    variables : Variables
-        The variables of the lowered schedule.
-    """
-    adjoints = (key.step for keys in stored for key in keys if key.kind is Kind.ADJOINT)
-    left = min(adjoints, default=chain.length + 1)
-    return tuple(
-        frozenset(_whole(set(keys), chain, level, variables, left))
-        for keys, level in zip(stored, platform.levels, strict=False)
-    )
-
-
-def _whole(
-    keys: set[Key], chain: Chain, level: Level, variables: Variables, left: int
-) -> Iterator[Key]:
-    given = {key for key in keys if not key.name}
-    yield from given
-    free = level.capacity
-    for kind in variables.kinds if keys - given else ():
-        steps = [it for it in variables.complete(keys, kind, chain.length) if it < left]
-        if free is not None:
-            free -= sum(level.stored(chain.nbytes(key)) for key in given)
-            each = max(1, level.stored(chain.nbytes(Key(kind, 0))))
-            while len(steps) > max(0, free) // each:
-                gaps = [after - before for before, after in pairwise([-1, *steps])]
-                del steps[gaps.index(min(gaps))]
-        given = {Key(kind, step) for step in steps}
-        yield from given
+        return _last_one_stays(rest(level=None, every=inf)), replace(policy, level=None)
+    return resume(chain, platform, survivors, tapes=tapes), replace(policy, level=None)
 
 
 def expected_makespan(
-    schedule: Schedule, platform: Platform, kept: AdjointPolicy, mtbf: float, /
+    schedule: Schedule, platform: Platform, policy: AdjointPolicy, mtbf: float, /
 ) -> float:
     """Return an estimate of the mean seconds of a run that is killed once in `mtbf` seconds.
 
@@ -308,35 +200,35 @@ def expected_makespan(
     """
     seconds, chain = predicted(schedule, platform), schedule.chain
     interval = seconds
-    if kept.level is not None:
-        number = platform.number(kept.level)
-        interval = min(interval, kept.every + adjoint_seconds(chain, platform, number))
+    if policy.level is not None:
+        number = platform.number(policy.level)
+        interval = min(interval, policy.every + adjoint_seconds(chain, platform, number))
     sweep = chain.seconds(Advance(0, chain.length))
     return expected_seconds(seconds, interval, mtbf, sweep / 4)
 
 
 def cost_of_a_kill(
-    schedule: Schedule, platform: Platform, kept: AdjointPolicy, mtbf: float | None = None, /
+    schedule: Schedule, platform: Platform, policy: AdjointPolicy, mtbf: float | None = None, /
 ) -> str:
     """Return a sentence on level and interval of adjoint checkpoints, and the cost of a kill.
 
     With `mtbf`, the mean seconds between two kills, it also gives the expected makespan. The
     sentence is "" if no adjoint is stored.
     """
-    if kept.level is None or not (schedule.actions.kind == KIND_CODE[Kind.ADJOINT]).any():
+    if policy.level is None or not (schedule.actions.kind == KIND_CODE[Kind.ADJOINT]).any():
         return ""
-    costs = kill_seconds(schedule.chain, platform, platform.number(kept.level), kept.every)
+    costs = kill_seconds(schedule.chain, platform, platform.number(policy.level), policy.every)
     expected = ""
     if mtbf is not None:
-        seconds = seconds_text(expected_makespan(schedule, platform, kept, mtbf))
+        seconds = seconds_text(expected_makespan(schedule, platform, policy, mtbf))
         expected = f"; with a kill in {seconds_text(mtbf)} on average, expect {seconds}"
     rows = schedule.actions.op == REVERSE
     to_reverse = int((schedule.actions.end - schedule.actions.begin)[rows].sum())
-    steps = ceil(kept.every * to_reverse / (predicted(schedule, platform) or inf))
-    often = f"every {seconds_text(kept.every)} of work, about {steps} steps"
+    steps = ceil(policy.every * to_reverse / (predicted(schedule, platform) or inf))
+    often = f"every {seconds_text(policy.every)} of work, about {steps} steps"
     return (
-        f"an adjoint checkpoint on {kept.level} {often if steps > 1 else 'after each step'}; a kill"
-        f" costs about {seconds_text(costs)} of work{expected}"
+        f"an adjoint checkpoint on {policy.level} {often if steps > 1 else 'after each step'}; a"
+        f" kill costs about {seconds_text(costs)} of work{expected}"
     )
 
 

@@ -9,12 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ckio.actions.variables import Step
-from ckio.analysis.model_arrays import (
-    ModelArrays,
-    analyze,
-    declaration,
-    uses,
-)
+from ckio.analysis.model_arrays import analyze, declaration, uses
 from ckio.errors import BadInput
 from ckio.jobs.display import QUIET, Display
 from ckio.jobs.models import Settings, identity, maker, naming
@@ -50,23 +45,16 @@ def model_figures(
     with display.progress(f"watching {model}"), naming(f"{what}, watched"):
         arrays = analyze(fresh, steps=steps, what=what)
         wrong = list(arrays.contradictions())
-    return {
-        "model": identity(model, settings),
-        **_sets(arrays, wrong),
-        "arrays": list(map(asdict, uses(arrays, steps))),
-        "checkpoints": {"whole": arrays.whole, "needed": arrays.needed},
-    }
-
-
-def _sets(arrays: ModelArrays, wrong: list[str]) -> dict[str, Any]:
-    """Return the source of the flows, their contradictions, and a declaration of them."""
     declared = arrays.declared
     unlike = wrong and declared is not None and isinstance(declared.steps, Step)
     return {
-        "source": "observed" if arrays.declared is None else "declared",
+        "model": identity(model, settings),
+        "source": "observed" if declared is None else "declared",
         "watched": arrays.watched,
         "contradictions": wrong,
         "unchanged": arrays.unchanged,
         "notes": list(arrays.notes()),
         "declaration": declaration(arrays) if declared is None or unlike else None,
+        "arrays": list(map(asdict, uses(arrays, steps))),
+        "checkpoints": {"whole": arrays.whole, "needed": arrays.needed},
     }

@@ -4,21 +4,10 @@ from pathlib import Path
 
 from ckio.adapters.registry import lossy
 from ckio.errors import BadInput
-from ckio.jobs.directory import (
-    MEASURED,
-    PREDICTED,
-    RESULT,
-    is_run_directory,
-    manifest_in,
-    read_sealed,
-)
-from ckio.jobs.result import VERDICTS, figures_in
-from ckio.platform import Platform
-from ckio.platform.chain import Chain
+from ckio.jobs.directory import MEASURED, RESULT, is_run_directory, manifest_in
+from ckio.jobs.result import OUTCOMES, StoredRun, stored_run
 from ckio.report import Report, compare
 from ckio.report.two_runs import RunSide
-from ckio.schedule.text import loads
-from ckio.schedule.timeline import Timeline
 
 
 def sides_of(first: Path, second: Path, /) -> tuple[RunSide, RunSide]:
@@ -31,15 +20,13 @@ def sides_of(first: Path, second: Path, /) -> tuple[RunSide, RunSide]:
 
 def report_of(path: Path, /) -> Report:
     """Return the predicted and the measured times of a run that has ended; raises BadInput."""
-    _check_ended(path)
-    predicted, *_ = _timeline(path / PREDICTED)
-    measured, _, platform = _timeline(path / MEASURED)
-    names = [level.name for level in platform.levels]
-    return compare(predicted, measured, names=names, lossy=lossy(platform))
+    run = _ended(path)
+    names = [level.name for level in run.platform.levels]
+    return compare(run.prediction, run.timeline, names=names, lossy=lossy(run.platform))
 
 
-def _check_ended(path: Path, /) -> None:
-    """Raise BadInput if a directory does not belong to a run that has ended."""
+def _ended(path: Path, /) -> StoredRun:
+    """Read a run that has ended; raises BadInput if it has not, or its times are not stored."""
     if not is_run_directory(path):
         raise BadInput(
             f"{path}: not the directory of a run, because it has no manifest.json; give the"
@@ -50,34 +37,29 @@ def _check_ended(path: Path, /) -> None:
             f"{path}: its run has not ended, because there is no {RESULT} yet; finish it"
             " with `ckio run --resume`"
         )
-
-
-def _timeline(file: Path) -> tuple[Timeline, Chain, Platform]:
-    document = loads(read_sealed(file), source=str(file))
-    if document.timeline is None or document.platform is None:
-        raise BadInput(f"{file}: it contains no timeline, because it was edited; run again")
-    return document.timeline, document.schedule.chain, document.platform
+    run = stored_run(path)
+    if not len(run.timeline):
+        raise BadInput(f"{path}: it has no {MEASURED}, for which the disk was too full; run again")
+    return run
 
 
 def _side(path: Path, name: str) -> RunSide:
-    _check_ended(path)
-    manifest, figures = manifest_in(path), figures_in(path)
-    predicted, *_ = _timeline(path / PREDICTED)
-    timeline, chain, platform = _timeline(path / MEASURED)
-    request, origin = manifest.request, figures["origin"]
+    run, manifest = _ended(path), manifest_in(path)
+    request, figures, chain = manifest.request, run.figures, run.schedule.chain
+    origin = figures["origin"]
     settings = ", ".join(f"{key}={value}" for key, value in sorted(request.settings.items()))
     return RunSide(
         name=name,
-        timeline=timeline,
+        timeline=run.timeline,
         chain=chain,
-        platform=platform,
+        platform=run.platform,
         facts={
             "directory": str(path),
             "planner": figures["planner"],
             "plan": figures.get("note", "").partition(":")[0],
             "overlap": figures["overlap"] or "none",
             "forward steps": f"{figures['forward_steps']:,}",
-            "gradient": VERDICTS[figures["verified"]],
+            "gradient": OUTCOMES[figures["verified"]],
             "ranks": str(manifest.ranks),
             "host": origin["host"][:80],
             "ended": origin["when"],
@@ -90,6 +72,6 @@ def _side(path: Path, name: str) -> RunSide:
             "settings": settings or "none",
             "steps": f"{chain.length:,}",
         },
-        predicted=predicted.makespan,
+        predicted=run.prediction.makespan,
         digest=figures["gradient_digest"],
     )

@@ -21,7 +21,7 @@ Each text ends with its checksum, which is verified when the text is read. In JS
 entry, and otherwise a comment on a separate line.
 """
 
-import fcntl
+import errno
 import os
 import re
 import secrets
@@ -35,16 +35,14 @@ from typing import Any, Final
 import xxhash
 
 from ckio.backends.files import (
-    OTHER,
-    lock_by,
-    locking,
+    lock_directory,
     missing_folders,
     part_of,
+    remove_directories,
     reserve,
-    user_of,
     write_whole,
 )
-from ckio.errors import BadInput, CkioError, LevelInUse
+from ckio.errors import BadInput, CkioError
 from ckio.jobs.request import Manifest
 from ckio.model.comm import Comm, launched
 from ckio.parallel.group import ALONE, RankGroup
@@ -56,69 +54,14 @@ PREDICTED, MEASURED = "predicted.txt", "measured.txt"
 CONTROL, GRADIENT, PLATFORM = "control.h5", "gradient.h5", "platform.toml"
 STATES = "states.txt"
 
-_NAMES: Final = (
-    r"(manifest|result)\.json|(schedule|predicted|measured)(-\d+)?\.txt|states\.txt"
-    r"|(control|gradient)\.h5|platform\.toml"
-)
-_PART: Final = re.compile(rf"\.({_NAMES})\.part")
-"""The names of partly written files of a run."""
+_FIRST: Final = (PLATFORM, SCHEDULE, PREDICTED, CONTROL, STATES)
+"""The files that are written before the manifest."""
 
 _SEAL_OF_TEXT: Final = re.compile(r"## xxh3_128 ([0-9a-f]{32})\n\Z")
 _SEAL_OF_JSON: Final = re.compile(r',\s*"checksum": "([0-9a-f]{32})"\s*\}\s*\Z')
 
 
-class NewDirectory:
-    """A new or empty directory for the files of one task.
-
-    Raises BadInput if it is not empty or cannot be written.
-    """
-
-    def __init__(self, path: Path, /, *, what: str = "results") -> None:
-        self.path = path
-        self._written = list[str]()
-        self._made = missing_folders(path)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            held = self._in_the_way()
-        except OSError as error:
-            self._remove_folders()
-            raise BadInput(
-                f"{path}: cannot hold {what}: {error.strerror}; choose another directory"
-            ) from None
-        if held:
-            is_run = MANIFEST in held
-            holds = "already holds a run" if is_run else f"is not empty ({held[0]})"
-            hint = "resume it by --resume, or " if is_run else ""
-            raise BadInput(f"{path}: it {holds}; {hint}choose another directory for {what}")
-        if not os.access(path, os.W_OK | os.X_OK):
-            raise BadInput(f"{path}: cannot hold {what}: not writable; choose another directory")
-
-    def write(self, name: str, content: str | bytes, /) -> None:
-        """Write a file completely or not at all. It is on the disk when the method returns."""
-        self._written.append(name)
-        try:
-            write_whole(self.path / name, content)
-        except OSError as error:
-            raise BadInput(f"{self.path / name}: cannot be written: {error.strerror}") from None
-
-    def clear(self) -> None:
-        """Remove the files that were written, the last first, and the directory if it is empty."""
-        for name in reversed(self._written):
-            with suppress(OSError):
-                (self.path / name).unlink(missing_ok=True)
-        self._remove_folders()
-
-    def _in_the_way(self) -> list[str]:
-        """Return the names in the directory that should not be there; raises OSError."""
-        return sorted(entry.name for entry in self.path.iterdir())
-
-    def _remove_folders(self) -> None:
-        with suppress(OSError):
-            for folder in self._made:
-                folder.rmdir()
-
-
-class RunDirectory(NewDirectory):
+class RunDirectory:
     """The directory of a run. One process at a time locks it, until `release` or its end.
 
     With many ranks, the first one reads and writes the files for all. The constructor and the
@@ -149,22 +92,47 @@ class RunDirectory(NewDirectory):
         If another process works on the same run.
     """
 
-    manifest: Manifest | None = None
-
     def __init__(self, path: Path, ranks: RankGroup = ALONE, /, *, resume: bool = False) -> None:
-        self.path, self.ranks, self._resume, self._fd = path, ranks, resume, -1
-        make = super().__init__
+        self.path, self.ranks, self._fd = path, ranks, -1
+        self._written, self._made = list[str](), missing_folders(path)
 
-        def opened() -> tuple[str, Manifest | None]:
+        def opened() -> Manifest | str:
             try:
-                make(path, what="a run")
+                path.mkdir(parents=True, exist_ok=True)
+                return self._open(resume=resume) or secrets.token_hex(4)
+            except OSError as error:
+                self.release()
+                remove_directories(self._made)
+                raise BadInput(
+                    f"{path}: cannot hold a run: {error.strerror}; choose another directory"
+                ) from None
             except BaseException:
                 self.release()
                 raise
-            manifest = self.manifest
-            return secrets.token_hex(4) if manifest is None else manifest.run, manifest
 
-        self.id, self.manifest = ranks.once(opened)
+        found = ranks.once(opened)
+        self.manifest = found if isinstance(found, Manifest) else None
+        self.id = found.run if isinstance(found, Manifest) else found
+
+    def _open(self, *, resume: bool) -> Manifest | None:
+        """Lock the directory, and return the manifest of the run that is resumed, if any.
+
+        Files that a process left which was killed before it wrote the manifest are removed.
+        """
+        self._fd = lock_directory(self.path)
+        held = sorted(entry.name for entry in self.path.iterdir())
+        if resume and MANIFEST in held:
+            return manifest_in(self.path)
+        if others := [name for name in held if not (resume and self._is_left(name))]:
+            is_run = MANIFEST in others
+            holds = "already holds a run" if is_run else f"is not empty ({others[0]})"
+            hint = "resume it by --resume, or " if is_run else ""
+            raise BadInput(f"{self.path}: it {holds}; {hint}choose another directory for a run")
+        for name in held:
+            (self.path / name).unlink()
+        if not os.access(self.path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "not writable")
+        return None
 
     @property
     def has_ended(self) -> bool:
@@ -172,10 +140,15 @@ class RunDirectory(NewDirectory):
         return self.ranks.once(lambda: os.path.lexists(self.path / RESULT))
 
     def write(self, name: str, content: str | bytes, /) -> None:
+        """Write a file completely or not at all. It is on the disk when the method returns."""
         self.ranks.once(lambda: self._write(name, content))
 
     def _write(self, name: str, content: str | bytes) -> None:
-        super().write(name, sealed(content) if isinstance(content, str) else content)
+        self._written.append(name)
+        try:
+            write_whole(self.path / name, sealed(content) if isinstance(content, str) else content)
+        except OSError as error:
+            raise BadInput(f"{self.path / name}: cannot be written: {error.strerror}") from None
 
     def append(self, name: str, line: str, /) -> None:
         """Add a line to an existing file, if this is possible; only the first rank does it."""
@@ -246,8 +219,12 @@ class RunDirectory(NewDirectory):
         Nothing is removed if the gradient was written. If the process is killed meanwhile, the run
         can still be resumed, or a new one be begun.
         """
-        if not self.ranks.rank and not os.path.lexists(self.path / GRADIENT):
-            super().clear()
+        if self.ranks.rank or os.path.lexists(self.path / GRADIENT):
+            return
+        for name in reversed(self._written):
+            with suppress(OSError):
+                (self.path / name).unlink(missing_ok=True)
+        remove_directories(self._made)
 
     def release(self) -> None:
         """Unlock the directory for other processes. It may be called twice."""
@@ -255,51 +232,20 @@ class RunDirectory(NewDirectory):
             fd, self._fd = self._fd, -1
             os.close(fd)
 
-    def _in_the_way(self) -> list[str]:
-        """Lock the directory, and read its manifest; return what should not be there.
-
-        If it may have a run, but has none, files that a killed process left are removed.
-        """
-        self._fd = _locked(self.path)
-        held = super()._in_the_way()
-        if not self._resume:
-            return held
-        if MANIFEST in held:
-            self.manifest = manifest_in(self.path)
-            return []
-        others = [name for name in held if not self._is_left(name)]
-        for name in held if not others else ():
-            (self.path / name).unlink()
-        return others
-
     def _is_left(self, name: str) -> bool:
         """Return whether a process left this file that was killed before it wrote the manifest.
 
         The texts of ckio have a checksum, so that a platform file of the user is not one of them.
         The controls and the states have none; they are written after the plan.
         """
-        text = SCHEDULE if name in (CONTROL, STATES) else name
-        if text not in (PLATFORM, SCHEDULE, PREDICTED):
-            return _PART.fullmatch(name) is not None
+        if name not in _FIRST:
+            parts = (part_of(Path(it)).name for it in (*_FIRST, MANIFEST, GRADIENT, RESULT))
+            return name in parts
         try:
-            read_sealed(self.path / text)
+            read_sealed(self.path / (SCHEDULE if name in (CONTROL, STATES) else name))
         except BadInput:
             return False
         return True
-
-
-def _locked(path: Path) -> int:
-    """Return the open, locked directory; without a lock if its file system has none."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with locking(path):
-            lock_by(lambda: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB))
-    except BlockingIOError:
-        ours = user_of(fd) != OTHER
-        os.close(fd)
-        who = "this process works on it already" if ours else "another process works on this run"
-        raise LevelInUse(f"{path}: {who}; wait for its end") from None
-    return fd
 
 
 def is_run_directory(path: Path, /) -> bool:

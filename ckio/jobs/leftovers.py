@@ -19,7 +19,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -29,10 +28,9 @@ from ckio.backends import contents
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.encoded import unmark
 from ckio.backends.files import is_locked
-from ckio.backends.runid import RunId, of_rank, rank_of, run_name
+from ckio.backends.runid import RunId, of_rank, run_name
 from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
 from ckio.jobs.directory import SCHEDULE, is_run_directory, manifest_in, platform_in, with_paths
-from ckio.platform import Level, Platform
 from ckio.platform.readable import path_of
 
 _SEARCHED: Final = ("directory", "hdf5")
@@ -268,18 +266,12 @@ def expected(path: Path, /) -> list[Found]:
     manifest = manifest_in(path)
     run, ranks = manifest.run, manifest.ranks
     runs = [run] if ranks == 1 else [of_rank(run, rank) for rank in range(ranks)]
-    parts = _parts_of(with_paths(platform_in(path / SCHEDULE), path, manifest), runs)
-    return [
-        Found(where, level.backend, name)
-        for level, name in parts
-        if (where := registry.place(level, name)) is not None
-    ]
-
-
-def _parts_of(platform: Platform, runs: list[str]) -> Iterator[tuple[Level, str]]:
-    """Yield each level with each name of the run on it: one name if all ranks share the level."""
-    for level in platform.levels:
-        yield from product([level], [rank_of(runs[0])[0]] if registry.is_shared(level) else runs)
+    found = list[Found]()
+    for level in with_paths(platform_in(path / SCHEDULE), path, manifest).levels:
+        for name in [run] if registry.is_shared(level) else runs:
+            if (where := registry.place(level, name)) is not None:
+                found.append(Found(where, level.backend, name))
+    return found
 
 
 # Removing

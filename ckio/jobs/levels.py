@@ -94,7 +94,7 @@ def _opened(
     except BaseException as error:
         left = len(list(backend.keys())) if backend.durable and not temporary else 0
         with suppress(StorageError):  # the error that is being raised is more important
-            _close(backend, remove=not left)
+            backend.close() if left else backend.remove()
         if left:
             are = "checkpoint is" if left == 1 else "checkpoints are"
             text = f"{left} {are} left in {place(level, own) or level.name}"
@@ -103,7 +103,7 @@ def _opened(
         raise
     else:
         try:
-            _close(backend, remove=True)
+            backend.remove()
         except (StorageError, OSError) as error:
             where = place(level, own) or level.name
             log.warning("the files of level %s remain (%s): %s", level.name, where, error)
@@ -120,14 +120,7 @@ def _remove_empty_folders(level: Level, run: str) -> None:
 
 def _left_as_it_was(backend: Backend) -> None:
     """Close a level that another rank could not open, and remove it if it has no checkpoints."""
-    _close(backend, remove=not list(backend.keys()))
-
-
-def _close(backend: Backend, /, *, remove: bool) -> None:
-    if remove:
-        backend.remove()
-    else:
-        backend.close()
+    backend.close() if list(backend.keys()) else backend.remove()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,6 @@
 """The remaining time of a run: the predicted time of the rest, corrected by measured times."""
 
 import time
-from collections.abc import Callable
-from math import exp, log
 from typing import Final
 
 from ckio.schedule.timeline import Event, Timeline
@@ -12,9 +10,6 @@ _TRUSTED: Final = 0.02
 
 After this time the measured factor and the predicted one, which is 1, count equally.
 """
-
-_LEAST: Final = 1e-9
-"""The ratio of measured to predicted seconds is limited to between this number and its inverse."""
 
 
 class Remaining:
@@ -31,12 +26,16 @@ class Remaining:
 
     def __init__(self, predicted: Timeline, /) -> None:
         self._stop, self._makespan = predicted.stop, predicted.makespan
-        self._done, self._now = 0, 0.0
+        self._done, self._now, self._at = 0, 0.0, time.monotonic()
 
     def __call__(self, event: Event, /) -> None:
         """Add the measured time of the next event. Events after the predicted ones are ignored."""
         self._done = min(self._done + 1, len(self._stop))
-        self._now = event.stop
+        self._now, self._at = event.stop, time.monotonic()
+
+    def by_the_wall(self) -> float:
+        """Return the seconds from the present moment to the end of the run."""
+        return self.seconds(self._now + time.monotonic() - self._at)
 
     def seconds(self, now: float | None = None, /) -> float:
         """Return the seconds from the last event, or from `now`, to the end of the run.
@@ -48,37 +47,11 @@ class Remaining:
         if self._done == len(self._stop):
             return 0.0
         past = float(self._stop[self._done - 1]) if self._done else 0.0
-        factor = _factor(self._now, past, _TRUSTED * self._makespan)
+        # A weighted geometric mean of the measured factor and of 1, so that twice as fast and twice
+        # as slow count alike.
+        trusted = past / (past + _TRUSTED * self._makespan) if past else 0.0
+        factor = (self._now / past) ** trusted if past else 1.0
         current = factor * (float(self._stop[self._done]) - past)
         after = factor * (self._makespan - float(self._stop[self._done]))
         passed = 0.0 if now is None else max(0.0, now - self._now)
         return after + max(0.0, current - passed)
-
-
-def by_the_wall(predicted: Timeline, /) -> tuple[Callable[[Event], None], Callable[[], float]]:
-    """Return a function to call with each event, and the seconds that remain by the wall clock."""
-    remaining, origin = Remaining(predicted), time.monotonic()
-
-    def watch(event: Event) -> None:
-        nonlocal origin
-        origin = time.monotonic() - event.stop
-        remaining(event)
-
-    return watch, lambda: remaining.seconds(time.monotonic() - origin)
-
-
-def _factor(measured: float, predicted: float, trusted: float) -> float:
-    """Return the geometric mean of the measured factor and of 1.
-
-    The weights are the predicted seconds and `trusted`. With logarithms, twice as fast and twice as
-    slow change an estimate by the same factor, and costs in wrong units are corrected soon. For
-    example, if 1 s was predicted and 4 s were measured, `trusted` = 1 s gives the factor
-    4^0.5 = 2:
-
-    >>> _factor(4.0, 1.0, 1.0)
-    2.0
-    """
-    if predicted <= 0:
-        return 1.0
-    ratio = min(max(measured / predicted, _LEAST), 1 / _LEAST)
-    return exp(predicted / (predicted + trusted) * log(ratio))

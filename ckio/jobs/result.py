@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +29,6 @@ from ckio.model import Differentiable, functional_of
 from ckio.model.gradient import GradientCheck
 from ckio.parallel.group import ALONE, RankGroup
 from ckio.platform import Platform
-from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text
 from ckio.report import Report, compare
 from ckio.report.headline import headline
@@ -93,12 +91,6 @@ class Result:
         rows = facts(self)
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
-
-    def _repr_html_(self) -> str:
-        rows = (
-            f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in facts(self)
-        )
-        return f"<table>{''.join(rows)}</table>"
 
 
 def result_of(
@@ -174,21 +166,48 @@ def refuse_unverified(result: Result, /, where: str = "its result is stored") ->
         raise error
 
 
+@dataclass(frozen=True)
+class StoredRun:
+    """What a run that has ended has stored in its directory, except the gradient.
+
+    The attributes have the meaning of those of `Result`.
+    """
+
+    figures: dict[str, Any]
+    schedule: Schedule
+    platform: Platform
+    prediction: Timeline
+    timeline: Timeline
+
+    @property
+    def report(self) -> Report | None:
+        """The comparison of both timelines; None if the rest was planned again during the run."""
+        return _report(self.prediction, self.timeline, self.platform)
+
+
+def stored_run(path: Path, /) -> StoredRun:
+    """Read the directory of a run that has ended; raises BadInput if a file was changed."""
+    predicted, platform = _timeline_in(path / PREDICTED)
+    return StoredRun(
+        figures=json.loads(read_sealed(path / RESULT)),
+        schedule=loads(read_sealed(path / SCHEDULE), source=str(path / SCHEDULE)).schedule,
+        platform=platform,
+        prediction=predicted,
+        timeline=_timeline_in(path / MEASURED)[0] if (path / MEASURED).exists() else EMPTY,
+    )
+
+
+def _timeline_in(file: Path) -> tuple[Timeline, Platform]:
+    document = loads(read_sealed(file), source=str(file))
+    if document.timeline is None or document.platform is None:
+        raise BadInput(f"{file}: it contains no timeline, because it was edited; run again")
+    return document.timeline, document.platform
+
+
 def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = ALONE, /) -> Result:
     """Read the result of a run that has ended; raises BadInput if its files are damaged."""
-    lost = not ranks.once(lambda: os.path.lexists(directory.path / MEASURED))
-    texts = [
-        loads(directory.read(name), source=str(directory.path / name))
-        for name in (SCHEDULE, PREDICTED, PREDICTED if lost else MEASURED)
-    ]
-    plan, predicted, measured = texts
-    figures = ranks.once(lambda: figures_in(directory.path))
-    if predicted.timeline is None or measured.timeline is None:
-        raise BadInput(
-            f"{directory.path}: {PREDICTED} or {MEASURED} has no times, so that one of them was"
-            " changed after the run; restore both files from a copy"
-        )
-    path = directory.path / GRADIENT
+    run = ranks.once(lambda: stored_run(directory.path))
+    figures, path = run.figures, directory.path / GRADIENT
     if ranks.once(lambda: os.path.lexists(path)):
         gradient, control = read_gradient(path, figures["gradient_checksum"], ranks)
     else:
@@ -200,20 +219,15 @@ def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = AL
         gradient=gradient,
         control=control,
         verified=figures["verified"],
-        schedule=plan.schedule,
+        schedule=run.schedule,
         platform=platform,
-        prediction=predicted.timeline,
-        timeline=EMPTY if lost else measured.timeline,
-        report=None if lost else _report(predicted.timeline, measured.timeline, platform),
+        prediction=run.prediction,
+        timeline=run.timeline,
+        report=run.report,
         check=None,
         figures=figures,
         source=f"{directory.path}, computed at {figures['origin']['when']}",
     )
-
-
-def figures_in(path: Path, /) -> dict[str, Any]:
-    """Read the figures of a result in the directory of a run; raises BadInput if it was changed."""
-    return dict(json.loads(read_sealed(path / RESULT)))
 
 
 def _report(predicted: Timeline, measured: Timeline, platform: Platform) -> Report | None:
@@ -270,42 +284,20 @@ def _moved(timeline: Timeline, level: int) -> tuple[int, int, float]:
     )
 
 
-VERDICTS: Final = {True: "verified", False: "NOT verified", None: "not checked"}
+OUTCOMES: Final = {True: "verified", False: "NOT verified", None: "not checked"}
 """The words for the outcome of a gradient check; None if there was none."""
 
 
-def verdict(result: Result, /) -> str:
+def verdict(run: Result | StoredRun, /) -> str:
     """Return a paragraph: whether the gradient is right, memory, work, and what limits the run."""
-    predicted = None if result.report is None else result.prediction.makespan
     return headline(
-        result.timeline,
-        result.schedule.chain,
-        result.platform,
-        gradient=VERDICTS[result.figures["verified"]],
-        forward=result.figures["forward_steps"],
-        predicted=predicted,
-        earlier=result.figures.get("earlier", ""),
-    )
-
-
-def verdict_in(
-    path: Path, measured: Timeline, chain: Chain, platform: Platform, /, *, predicted: float
-) -> str:
-    """Return this paragraph for a run by its directory; "" if the directory has no result.
-
-    Raises BadInput if the result is damaged.
-    """
-    if not (path / RESULT).is_file():
-        return ""
-    figures = figures_in(path)
-    return headline(
-        measured,
-        chain,
-        platform,
-        gradient=VERDICTS[figures["verified"]],
-        forward=figures["forward_steps"],
-        predicted=predicted,
-        earlier=figures.get("earlier", ""),
+        run.timeline,
+        run.schedule.chain,
+        run.platform,
+        gradient=OUTCOMES[run.figures["verified"]],
+        forward=run.figures["forward_steps"],
+        predicted=None if run.report is None else run.prediction.makespan,
+        earlier=run.figures.get("earlier", ""),
     )
 
 
@@ -338,5 +330,5 @@ def facts(result: Result, /) -> list[tuple[str, str]]:
     if result.check is not None:
         rows.append(("gradient check", result.check.summary()))
     elif figures["verified"] is not None:
-        rows.append(("gradient check", VERDICTS[figures["verified"]]))
+        rows.append(("gradient check", OUTCOMES[figures["verified"]]))
     return rows

@@ -29,10 +29,10 @@ from ckio.jobs.models import maker, variables_of
 from ckio.jobs.planning import Planning, planner_call, policy, with_working_memory
 from ckio.jobs.request import Manifest, Request
 from ckio.jobs.result import Result, read_back
-from ckio.jobs.run import Attempt, control_of, declared, digest_of, has_tapes, wrapping
+from ckio.jobs.run import Attempt, control_digest, has_tapes, variables_digest, wrapping
 from ckio.jobs.states import adding_to, differences, first_states, read_states
 from ckio.jobs.stopping import Stopper
-from ckio.model import Array, Differentiable
+from ckio.model import Array, Differentiable, optional
 from ckio.parallel.group import RankGroup
 from ckio.platform import Level, Platform
 from ckio.runner.reproducible import ReplayCheck
@@ -81,16 +81,15 @@ def attempt_of(
         replay=replay,
     )
     model = attempt.model()
-    tapes, variables = has_tapes(manifest.chain, lambda: model), None
+    chain, tapes = manifest.chain, has_tapes(manifest.chain, lambda: model)
     if begun.by_variable:
         variables = variables_of(attempt.name, model).cut(manifest.chain.length)
-        if declared(variables) != manifest.variables:
+        if variables_digest(variables) != manifest.variables:
             raise _another_run(directory, ["the model declares different variables"])
         # The stored checkpoints have the names in the last plan, which may combine variables.
         last = loads(directory.read(SCHEDULE)).schedule.chain.variables
-        variables = variables if last is None else last
-    planning = replace(attempt.planning, tapes=tapes)
-    return replace(attempt, planning=planning, variables=variables), model
+        chain = replace(chain, variables=variables if last is None else last)
+    return replace(attempt, planning=replace(attempt.planning, chain=chain, tapes=tapes)), model
 
 
 def _maker_of_same(
@@ -119,7 +118,7 @@ def _maker_of_same(
     if control is not None:
         fresh = with_control(fresh, control)
     model = fresh()
-    if control_of(model, ranks) != manifest.control:
+    if control_digest(optional(model).control, ranks) != manifest.control:
         raise _another_run(directory, ["the controls of the model are different"])
     states = ranks.once(lambda: read_states(directory.path))
     mine, now = states.get(ranks.rank, {}), first_states(model)
@@ -154,7 +153,7 @@ def ended(
     result = read_back(directory, platform, ranks)
     if request.control is not None:
         control = given_control(request.control, ranks)
-        if digest_of(control, ranks) != manifest.control:
+        if control_digest(control, ranks) != manifest.control:
             raise _another_run(directory, ["the controls of the model are different"])
     if request.check and result.verified is None:
         raise BadInput(

@@ -54,7 +54,7 @@ from ckio.jobs.levels import LevelsFound, left_by, opened, reopened
 from ckio.jobs.memory import Memory, expected_bytes, of_process, space_of
 from ckio.jobs.models import RESULTS, check_has, guarded, naming, variables_of, with_ticker
 from ckio.jobs.planning import OVERLAPPED, Planning, overlap_figures, policy
-from ckio.jobs.remaining import by_the_wall
+from ckio.jobs.remaining import Remaining
 from ckio.jobs.request import DAY, Manifest, Request
 from ckio.jobs.result import Result, result_of
 from ckio.jobs.states import States, adding_to, first_states, write_states
@@ -104,9 +104,8 @@ class Attempt:
     fresh : callable
         Returns a fresh model.
     planning : Planning
-        The planner, the chain and the platform.
-    variables : Variables or None
-        The variables of the state, if they are stored one by one.
+        The planner, the chain and the platform. The chain has the variables of the state, if they
+        are stored one by one.
     overlap : Overlap
         The policy that decides which transfers overlap with computation.
     stopper : Stopper or None
@@ -127,7 +126,6 @@ class Attempt:
     directory: RunDirectory
     fresh: Callable[[], Differentiable]
     planning: Planning
-    variables: Variables | None = None
     overlap: Overlap = SYNCHRONOUS
     stopper: Stopper | None = None
     display: Display = QUIET
@@ -143,8 +141,7 @@ class Attempt:
 
     @property
     def chain(self) -> Chain:
-        """Return the chain; it has the variables, if they are stored one by one."""
-        return replace(self.planning.chain, variables=self.variables)
+        return self.planning.chain
 
     @property
     def platform(self) -> Platform:
@@ -265,8 +262,9 @@ def begin(attempt: Attempt, /) -> Result:
         model = attempt.model()
         if attempt.request.by_variable:
             known = variables_of(attempt.name, model).cut(planning.chain.length)
-            attempt = replace(attempt, variables=known)
-        schedule, wished, planned = attempt.ranks.once(lambda: plan_first(attempt, model))
+            planning = replace(planning, chain=replace(planning.chain, variables=known))
+            attempt = replace(attempt, planning=planning)
+        schedule, (wished, planned) = attempt.ranks.once(lambda: plan_first(attempt, model))
         overlap = policy(attempt.request.overlap, planned.overlap, "of the plan", display)
         attempt = replace(attempt, overlap=overlap)
         figures: dict[str, Any] = {}
@@ -284,24 +282,20 @@ def begin(attempt: Attempt, /) -> Result:
             return perform(attempt, model, plan, backends, figures=figures)
 
 
-def plan_first(attempt: Attempt, model: Differentiable, /) -> tuple[Schedule, AdjointPolicy, Plan]:
-    """Return the schedule of a new run, its adjoint checkpoints, and the plan before these."""
-    request, plans = attempt.request, list[Plan]()
-
-    def planned(chain: Chain, smaller: Platform) -> Schedule:
-        plans.append(attempt.planned(chain, smaller))
-        return plans[-1]
-
-    schedule, wished = first_plan(
+def plan_first(
+    attempt: Attempt, model: Differentiable, /
+) -> tuple[Schedule, tuple[AdjointPolicy, Plan]]:
+    """Return the schedule of a new run, its adjoint checkpoints, and the plan without these."""
+    request = attempt.request
+    return first_plan(
         attempt.chain,
         attempt.platform,
         model,
-        planned,
+        attempt.planned,
         every=request.every,
         mtbf=request.mtbf or DAY,
         always=request.walltime is not None,
     )
-    return schedule, wished, plans[-1]  # first_plan uses the last plan that it asks for
 
 
 def write_plan(
@@ -335,10 +329,10 @@ def write_manifest(
         run=directory.id,
         ckio=__version__,
         request=replace(request, planner=planning.planner, overlap=attempt.overlap),
-        control=control_of(model, ranks),
+        control=control_digest(optional(model).control, ranks),
         given=given,
-        chain=planning.chain,
-        variables=declared(attempt.variables),
+        chain=replace(planning.chain, variables=None),
+        variables=variables_digest(planning.chain.variables),
         platform=planning.platform.digest(),
         adjoints=wished.level,
         every=wished.every,
@@ -386,25 +380,18 @@ def cleared_if_nothing_is_left(directory: RunDirectory) -> Iterator[None]:
         raise
 
 
-def declared(variables: Variables | None) -> str | None:
+def variables_digest(variables: Variables | None) -> str | None:
     """Return the digest of the variables and flows that a model declares; None without them."""
     if variables is None:
         return None
     return xxhash.xxh3_128("".join(header_lines(variables)).encode()).hexdigest()
 
 
-def control_of(model: Differentiable, ranks: RankGroup = ALONE, /) -> str | None:
-    """Return the digest of a fresh model's controls on all ranks; None if it has no controls."""
-    control = optional(model).control
-    return None if control is None else digest_of(control, ranks)
-
-
-def digest_of(control: Mapping[str, Array], ranks: RankGroup = ALONE, /) -> str:
-    """Return the digest of the controls on all ranks."""
-    mine = digest(control)
-    if ranks.is_alone:
-        return mine
-    return xxhash.xxh3_128("".join(map(str, ranks.gather(mine))).encode()).hexdigest()
+def control_digest(control: Mapping[str, Array] | None, ranks: RankGroup = ALONE, /) -> str | None:
+    """Return the digest of the controls on all ranks; None if a model has no controls."""
+    if control is None or ranks.is_alone:
+        return None if control is None else digest(control)
+    return xxhash.xxh3_128("".join(map(str, ranks.gather(digest(control)))).encode()).hexdigest()
 
 
 # The rest of a run
@@ -590,10 +577,12 @@ def _watching(
     journal, if one was requested. Raises BadInput if the journal cannot be written.
     """
     total = _steps(plan.schedule, plan.schedule.actions.op <= REVERSE)
-    watchers, left = list[Callable[[Event], None]](), None
+    watchers: list[Callable[[Event], None]] = []
+    left: Callable[[], float] | None = None
     if attempt.display.is_shown:
-        watch_remaining, left = by_the_wall(plan.predicted)
-        watchers.append(watch_remaining)
+        remaining = Remaining(plan.predicted)
+        watchers.append(remaining)
+        left = remaining.by_the_wall
 
     def watch(event: Event) -> None:
         for watcher in watchers:
@@ -734,7 +723,8 @@ def _controls(attempt: Attempt, model: Differentiable) -> dict[str, Array]:
     are those of a fresh model.
     """
     manifest = attempt.directory.manifest
-    if manifest is not None and manifest.control not in (None, control_of(model, attempt.ranks)):
+    mine = control_digest(optional(model).control, attempt.ranks)
+    if manifest is not None and manifest.control not in (None, mine):
         model = attempt.fresh()
     return {name: np.array(array) for name, array in controls_of(model).items()}
 

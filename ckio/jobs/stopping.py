@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
@@ -131,12 +131,7 @@ class Stopper:
                 self._listen(number)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         while self._before:
             signal.signal(*self._before.popitem())
 
@@ -258,7 +253,7 @@ def store_stop_point(
     began = _reach(storing.whole(*before)) if before is not None else (inf, inf)
     stored, refused = [], ""
     for key in _wanted(stopped, chain.length):
-        saves = steps_saved(key, storing.there(), chain.length)
+        saves = storing.steps_saved(key)
         try:
             where = storing.store(key, saves if storing.is_further(began) else inf)
             stored.append((key, where))
@@ -291,16 +286,21 @@ def _reach(keys: Collection[Key]) -> tuple[float, float]:
     return adjoint, -max(below, default=0)
 
 
-def steps_saved(key: Key, there: Collection[Key], steps: int) -> float:
-    """Return the number of steps that have to be done again if `key` is not stored.
+def steps_saved(key: Key, restarts: Sequence[int], adjoint: int, /) -> int:
+    """Return the number of steps that have to be done again if a checkpoint is not stored.
 
-    To reverse a step counts as two steps, because it is recorded before. For example, if the last
-    stored adjoint is at 60, an adjoint at 50 saves 20 steps.
+    `restarts` are the steps of the stored restart data, in order, and `adjoint` is that of the last
+    stored adjoint. To reverse a step counts as two steps, because it is recorded before. For
+    example, with restart data at 0 and 30 and an adjoint at 60, an adjoint at 50 saves 20 steps,
+    restart data at 40 save 10 steps, and those at 60 save none.
     """
-    stored = {other.step for other in there if other.kind is key.kind}
     if key.kind is Kind.ADJOINT:
-        return 2 * (min(stored, default=steps) - key.step)
-    return key.step - max((step for step in stored if step <= key.step), default=0)
+        return 2 * (adjoint - key.step)
+    if key.step >= adjoint:
+        return 0
+    begin = key.step + (key.kind is Kind.TAPE)  # a tape is lost with the step that it describes
+    before = bisect_left(restarts, begin) - 1
+    return begin - (restarts[before] if before >= 0 else 0)
 
 
 @dataclass(frozen=True)
@@ -340,6 +340,12 @@ class _Storing:
     def there(self) -> set[Key]:
         """Return the whole checkpoints on the durable levels."""
         return self.whole(*(_held(backend) for backend, _ in self.levels))
+
+    def steps_saved(self, key: Key) -> int:
+        """Return the number of steps that have to be done again if `key` is not stored."""
+        there = self.there()
+        adjoints = (key.step for key in there if key.kind is Kind.ADJOINT)
+        return steps_saved(key, _restarts(there), min(adjoints, default=self.chain.length))
 
     def is_further(self, began: tuple[float, float]) -> bool:
         """Return whether the stored checkpoints represent more progress than `began`."""
@@ -381,7 +387,7 @@ class _Storing:
             return []
         _, number, key = max(states, key=lambda it: it[:2])
         try:
-            saves = steps_saved(key, self.there(), self.chain.length)
+            saves = self.steps_saved(key)
             return [(key, replace(self, source=volatile[number]).store(key, saves))]
         except StorageError:
             return []
@@ -480,17 +486,17 @@ def keys_to_discard(
 
 def _by_worth(checkpoints: Collection[Key], reversing: int) -> list[tuple[Key, int]]:
     """Return restart data and tapes with the number of steps that each saves, the least first."""
-    restarts = sorted(key.step for key in checkpoints if key.kind is Kind.RESTART)
-
-    def saved(key: Key) -> int:
-        if key.step >= reversing:
-            return 0
-        tape = key.kind is Kind.TAPE
-        lower = bisect_left(restarts, key.step + tape) - 1
-        return key.step + tape - (restarts[lower] if lower >= 0 else 0)
-
-    worth = [(key, saved(key)) for key in checkpoints if key.kind is not Kind.ADJOINT]
+    restarts = _restarts(checkpoints)
+    worth = [
+        (key, steps_saved(key, restarts, reversing))
+        for key in checkpoints
+        if key.kind is not Kind.ADJOINT
+    ]
     return sorted(worth, key=lambda pair: (pair[1], pair[0].kind.value, -pair[0].step))
+
+
+def _restarts(keys: Collection[Key]) -> list[int]:
+    return sorted(key.step for key in keys if key.kind is Kind.RESTART)
 
 
 def _discard_older(adjoint: Key, levels: _Levels) -> None:

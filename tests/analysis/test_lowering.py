@@ -10,10 +10,9 @@ from oracles.arrays import Array, seconds_of
 
 from ckio.actions import Advance, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.variables import Flow, Step, Variables
-from ckio.analysis.lowering import ByVariable, lower, reduced
+from ckio.analysis.lowering import ByVariable, lower, reduced, whole_checkpoints
 from ckio.analysis.placing import WriteSite, in_slots
 from ckio.errors import BadInput, IllegalAction, NoSchedule
-from ckio.jobs.adjoints import whole_checkpoints
 from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.literature import multistage
 from ckio.planners.recovery import recover

@@ -78,8 +78,7 @@ def process_of(
         request=request,
         directory=None,  # type: ignore[arg-type]
         fresh=fresh,
-        planning=planning,
-        variables=variables,
+        planning=replace(planning, chain=replace(planning.chain, variables=variables)),
     )
 
 
@@ -111,17 +110,16 @@ def killed_again_and_again(seed: str) -> int:
     """Perform a run, of which each process but the last is killed; returns how many used arrays."""
     random, used = Random(seed), 0
     job, steps = random_job(random)
-    assert job.variables is not None
+    variables = job.chain.variables
+    assert variables is not None
     platform, tapes = job.platform, job.planning.planner == "mixed"
     try:
         every = random.choice((1.0, 4.0, 100.0))
         job = replace(job, request=replace(job.request, every=every, walltime=1e6))
-        schedule, kept, _ = plan_first(job, Sized())  # type: ignore[arg-type]
+        schedule, (kept, _) = plan_first(job, Sized())  # type: ignore[arg-type]
         for _ in range(3):
             assert validate(schedule, platform).adjoint == 0
-            perform(
-                without_adjoints(schedule), steps, job.variables.seed, taped=job.variables.taped
-            )
+            perform(without_adjoints(schedule), steps, variables.seed, taped=variables.taped)
             cut = random.randrange(len(schedule))
             machine = validate(replace(schedule, actions=schedule.actions[:cut]), platform)
             platform, left = damaged(random, schedule.chain, platform, machine.stored)
@@ -182,7 +180,7 @@ def test_tapes_that_are_stored_whole_are_gone_on_from() -> None:
     platform = Platform((level,), working_memory=4)
     stored = [{Key(Kind.TAPE, 3), Key(Kind.ADJOINT, 4), x(2, "T")}]
     job = process_of("it", Planning("mixed", chain, platform, mixed), variables, every=2.0)  # type: ignore[arg-type]
-    _, kept, _ = plan_first(job, Sized())  # type: ignore[arg-type]
+    _, (kept, _) = plan_first(job, Sized())  # type: ignore[arg-type]
     chain = replace(chain, variables=variables)
     schedule, _ = next_plan(chain, platform, stored, Sized(), kept, tapes=True)  # type: ignore[arg-type]
     assert validate(schedule, platform).adjoint == 0

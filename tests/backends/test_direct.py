@@ -184,26 +184,6 @@ def test_short_counts_are_made_good(path: Path, fd: int) -> None:
             assert into == data, nbytes
 
 
-class _Stuck(Files):
-    """A system that never moves a whole page."""
-
-    def pwritev(self, fd: int, data: Buffers, offset: int, /) -> int:
-        return super().pwritev(fd, [data[0][:512]], offset)
-
-    def preadv(self, fd: int, into: Buffers, offset: int, /) -> int:
-        return super().preadv(fd, [into[0][:512]], offset)
-
-
-@pytest.mark.usefixtures("small")
-def test_a_system_that_moves_less_than_a_page_is_not_asked_for_ever(path: Path, fd: int) -> None:
-    path.write_bytes(bytes(9 * PAGE))
-    io = Direct(_Stuck(), path.parent)
-    with pytest.raises(OSError, match="within a page"):
-        io.write(fd, [filled(9 * PAGE)], 0, checksum=False)
-    with pytest.raises(OSError, match="within a page"):
-        io.read(fd, [memory(9 * PAGE)], 0, b"")
-
-
 class _Failing(Files):
     """A system of which the third transfer fails."""
 

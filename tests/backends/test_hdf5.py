@@ -265,7 +265,10 @@ def test_an_hdf5_file_of_something_else_is_bad_input_and_left_alone(path: Path) 
 
 @pytest.mark.parametrize(
     ("version", "words"),
-    [(3, "of an earlier ckio.*finish its run with that version"), (5, "update ckio")],
+    [
+        (3, "finish its run with the ckio version that wrote it"),
+        (5, "the ckio version that wrote it"),
+    ],
 )
 def test_another_format_is_refused_with_the_reason(path: Path, version: int, words: str) -> None:
     Hdf5(path).close()

@@ -15,7 +15,7 @@ from ckio.backends.files import Files
 from ckio.backends.forms import form_of
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
-from ckio.errors import BadInput, LevelFull, LevelInUse, StorageError
+from ckio.errors import LevelFull, LevelInUse, StorageError
 from ckio.testing import get, put, raw, x
 
 from .workload import Kind, held, plain
@@ -86,13 +86,6 @@ def test_a_reservation_beyond_all_bounds_is_a_full_level_and_leaves_nothing(
 
 
 # Places
-
-
-def test_a_pipe_makes_nobody_wait_and_stays(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.h5")
-    for look in (Hdf5.contents, Hdf5):
-        with pytest.raises(BadInput, match="no regular file"):
-            look(tmp_path / "pipe.h5")
 
 
 def test_an_archive_can_be_made_where_a_file_has_but_one_name(

@@ -293,5 +293,5 @@ def test_the_demo_goes_the_whole_way(tmp_path: Path) -> None:
     assert kept == {"platform.toml", "report.html", "run"}
     out = ckio(*small, at=tmp_path).stdout
     assert (tmp_path / "ckio-demo-2" / "report.html").exists()
-    for word in ("advance", "level nvme", "total", "forward steps", "gradient check", "store-all"):
+    for word in ("advance", "level ram", "total", "forward steps", "gradient check", "store-all"):
         assert word in out

@@ -327,8 +327,8 @@ def test_a_run_that_another_process_works_on_is_left_alone(half: Path) -> None:
         return done.stderr
 
     directory = RunDirectory(half / "run", resume=True)
-    assert "another process works on this run" in refused()
-    assert "this process works on it already" in complaint(*RESUME, at=half, status=1)
+    assert "run is in use by another process" in refused()
+    assert "run is in use by an object of this process" in complaint(*RESUME, at=half, status=1)
     directory.release()
     level = Directory(stored_in(half)[0].path.parent)
     assert "is in use by another process" in refused()

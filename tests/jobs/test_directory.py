@@ -184,7 +184,7 @@ def test_one_process_has_it_at_a_time(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
     directory.begin(MANIFEST)
     for resume in (True, False):
-        with pytest.raises(LevelInUse, match="this process works on it already"):
+        with pytest.raises(LevelInUse, match="in use by an object of this process"):
             RunDirectory(tmp_path, resume=resume)
     directory.release()
     directory.release()

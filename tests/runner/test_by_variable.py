@@ -10,7 +10,7 @@ import pytest
 from ckio.actions import Key, Kind
 from ckio.actions.columns import KIND_CODE, WRITE
 from ckio.actions.variables import Flow, Step, Variables
-from ckio.analysis.lowering import ByVariable, lower, reduced
+from ckio.analysis.lowering import ByVariable, lower, reduced, whole_checkpoints
 from ckio.backends.ram import Ram
 from ckio.errors import (
     BadInput,
@@ -20,7 +20,6 @@ from ckio.errors import (
     Stopped,
     StorageError,
 )
-from ckio.jobs.adjoints import whole_checkpoints
 from ckio.model import sizes_of
 from ckio.model.arraymodel import ArrayModel
 from ckio.planners.dp import hrevolve, mixed

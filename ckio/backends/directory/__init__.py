@@ -17,17 +17,15 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-import xxhash
-
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
-from ckio.backends.contents import Damaged, Stored
+from ckio.backends.contents import Damaged
 from ckio.backends.directory import slotfiles
 from ckio.backends.directory.format import BLOCK, FREE, LIVE, Head, Outline, outline
 from ckio.backends.directory.slots import FileSlot, HeldDirectory, SlotFiles
 from ckio.backends.files import DURABILITIES, Files, failure, takes_sync
 from ckio.backends.ledger import Entry, Ledger
-from ckio.backends.payload import SMALL, Buffered, Payload
+from ckio.backends.payload import Payload
 from ckio.backends.runid import NOBODY, RunId, rank_of
 from ckio.errors import CorruptCheckpoint, StorageError
 from ckio.platform.readable import path_of
@@ -102,7 +100,11 @@ class Directory(Backend):
         self._slots = SlotFiles(self._system, self._place, sync=self._sync)
         self._free = self._slots.free
         try:
-            self._payload = self._payload_method()
+            self._payload = Payload(self._system)
+            if self._direct:
+                from ckio.backends.directory.direct import Direct
+
+                self._payload = Direct(self._system, self.path)
             self._find()
         except BaseException as error:
             with suppress(OSError):
@@ -123,23 +125,9 @@ class Directory(Backend):
         whole, rank = rank_of(run)
         return path / whole if rank is None else path / whole / f"rank-{rank}"
 
-    @staticmethod
-    def contents(path: str | Path, /) -> list[Stored | Damaged]:
-        """List the checkpoints in a directory, which may be in use; nothing is changed.
-
-        Raises BadInput if the directory contains no level, or one of another format.
-        """
-        return slotfiles.contents(Files(), Path(path).absolute())
-
-    @staticmethod
-    def levels_at(path: Path, /) -> list[Path]:
-        """Return the directories with a level at `path` or below it; see `slotfiles.levels_at`."""
-        return slotfiles.levels_at(path)
-
-    @staticmethod
-    def remove_files(path: Path, /) -> None:
-        """Remove a level that no process has open; see `slotfiles.remove`."""
-        slotfiles.remove(path)
+    contents = staticmethod(slotfiles.contents)
+    levels_at = staticmethod(slotfiles.levels_at)
+    remove_files = staticmethod(slotfiles.remove)
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         self._ledger.check_reservation(sizes)
@@ -250,54 +238,24 @@ class Directory(Backend):
             ends.callback(self._slots.close)
             self._ledger.close()
 
-    def _payload_method(self) -> Payload:
-        """Return the method for payloads: through the page cache, or with direct I/O."""
-        if not self._direct:
-            return Buffered(self._system)
-        from ckio.backends.directory.direct import Direct
-
-        return Direct(self._system, self.path)
-
     # Slots
 
     def _fill(self, slot: FileSlot, key: Key, shape: Outline, data: Buffers) -> bytes:
         """Write a slot without its commit word; return the digest of the payload."""
-        if shape.nbytes <= SMALL and not self._direct:
-            digest = self._fill_at_once(slot, key, shape, data)
-        else:
-            begin = slot.offset + shape.begin
-            digest = self._payload.write(slot.fd, data, begin, checksum=self._checksum)
-            self._put_head(slot, self._head(slot, key, shape, digest))
+        begin = slot.offset + shape.begin
+        digest = self._payload.write(slot.fd, data, begin, checksum=self._checksum)
+        head = shape.pack(key, self._sequence, self._now(), digest, slot.offset, run=self._mark)
+        self._system.write(slot.fd, (memoryview(head),), slot.offset + len(LIVE))
         if self._sync:  # head and payload must be on the device before the commit word
             self._system.sync(slot.fd)
         if not self._system.is_named(slot.fd):
             raise OSError(errno.ESTALE, "its file was deleted")
         return digest
 
-    def _fill_at_once(self, slot: FileSlot, key: Key, shape: Outline, data: Buffers) -> bytes:
-        """Write the head and a small payload with one system call; return the digest."""
-        payload = b"".join(data)
-        digest = xxhash.xxh3_128_digest(payload) if self._checksum else b""
-        head = self._head(slot, key, shape, digest)
-        self._put_head(slot, b"".join((head, shape.pad, payload)))
-        return digest
-
-    def _head(self, slot: FileSlot, key: Key, shape: Outline, digest: bytes) -> bytes:
-        return shape.pack(key, self._sequence, self._now(), digest, slot.offset, run=self._mark)
-
-    def _put_head(self, slot: FileSlot, data: bytes) -> None:
-        """Write the bytes that follow the commit word of a slot."""
-        self._put(slot.fd, memoryview(data), slot.offset + len(LIVE))
-
     def _put_word(self, slot: FileSlot, word: memoryview) -> None:
-        self._put(slot.fd, word, slot.offset)
+        self._system.write(slot.fd, (word,), slot.offset)
         if self._sync:
             self._system.sync(slot.fd)
-
-    def _put(self, fd: int, data: memoryview, at: int) -> None:
-        """Write a few bytes with one system call, and with more only if it wrote a part."""
-        if self._system.pwritev(fd, (data,), at) != len(data):
-            self._system.write(fd, (data,), at)
 
     def _commit(self, slot: FileSlot, key: Key, entry: Entry[FileSlot]) -> None:
         try:

@@ -3,16 +3,15 @@
 Direct I/O transfers whole pages, and their memory must begin at a multiple of the page size.
 Therefore payloads are copied through two buffers that do so, piece by piece: while a thread
 transfers one piece, the caller copies another one and computes its checksum. The last page of a
-payload is filled up with zeros.
+payload is filled up with zeros. If the system transfers only a part of a piece, the page cache is
+used for the rest of this payload.
 """
 
-import errno
 import mmap
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Final
@@ -22,7 +21,7 @@ import xxhash
 
 from ckio.actions import Buffers
 from ckio.backends.files import Files
-from ckio.backends.payload import gather, pieces, scatter
+from ckio.backends.payload import Payload, Piece, gather, pieces, scatter
 from ckio.errors import BadInput
 
 PAGE: Final = 4096
@@ -32,7 +31,7 @@ PIECE: Final = 4 << 20
 """Bytes of a piece, which one system call transfers; each call waits for the device once."""
 
 
-class Direct:
+class Direct(Payload):
     """Payloads with direct I/O, for files in the directory `place`.
 
     Raises BadInput if its file system has no direct I/O.
@@ -44,7 +43,7 @@ class Direct:
                 f"directory {place}: its file system has no direct I/O (O_DIRECT);"
                 ' choose durability="fdatasync", or a directory on a local disk'
             )
-        self._files = files
+        super().__init__(files)
         memory = mmap.mmap(-1, 2 * PIECE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with suppress(OSError):  # a system without large pages
             memory.madvise(mmap.MADV_HUGEPAGE)  # the device then needs a tenth of the time
@@ -55,7 +54,7 @@ class Direct:
     def write(self, fd: int, data: Buffers, offset: int, /, *, checksum: bool) -> bytes:
         """Write `data` at `offset`, a multiple of 4096, and fill its last page with zeros.
 
-        Returns the xxh3_128 of its bytes, or b"" without `checksum`. Raises OSError.
+        Returns the same as `Payload.write`; raises OSError.
         """
         state, last = xxhash.xxh3_128(), None
         with self._thread(fd) as thread:
@@ -74,10 +73,7 @@ class Direct:
         return state.digest() if checksum else b""
 
     def read(self, fd: int, into: Buffers, offset: int, expected: bytes, /) -> bool:
-        """Fill `into` from `offset`; return whether its xxh3_128 is `expected` (True for b"").
-
-        Raises EOFError if the file ends before `into` is full, and OSError.
-        """
+        """Fill `into` from `offset`; return and raise the same as `Payload.read`, and OSError."""
         state, last = xxhash.xxh3_128(), None
 
         def take(piece: Buffers, pages: memoryview, moved: Future[None]) -> None:
@@ -114,43 +110,20 @@ class Direct:
                 self._files.set_direct(fd, False)
 
     def _write(self, fd: int, pages: memoryview, at: int) -> None:
-        done = 0
-        while done < len(pages):
-            left = pages[done:]
-            done += _moved(partial(self._files.pwritev, fd, (left,), at + done), len(left))
+        if (done := self._files.pwritev(fd, (pages,), at)) < len(pages):
+            self._files.set_direct(fd, False)  # it can continue only at the start of a page
+            self._files.write(fd, (pages[done:],), at + done)
 
     def _read(self, fd: int, buffer: memoryview, nbytes: int, at: int) -> None:
-        done = 0
-        while done < nbytes:
-            left = buffer[done : _whole_pages(nbytes)]
-            done += _moved(partial(self._fill, fd, left, at + done, nbytes - done), nbytes - done)
-
-    def _fill(self, fd: int, pages: memoryview, at: int, nbytes: int) -> int:
-        done = self._files.preadv(fd, (pages,), at)
-        if done < nbytes and at + done >= self._files.size(fd):
-            raise EOFError
-        return done
+        done = self._files.preadv(fd, (buffer[: _whole_pages(nbytes)],), at)
+        if done < nbytes:
+            self._files.set_direct(fd, False)
+            self._files.read(fd, (buffer[done:nbytes],), at + done)
 
 
-def _pieces(data: Buffers, offset: int) -> Iterator[tuple[Buffers, int]]:
+def _pieces(data: Buffers, offset: int) -> Iterator[Piece]:
     return pieces(data, offset, PIECE, buffers=sys.maxsize)
 
 
 def _whole_pages(nbytes: int) -> int:
     return -(-nbytes // PAGE) * PAGE
-
-
-def _moved(call: Callable[[], int], nbytes: int) -> int:
-    """Call a function that transfers up to `nbytes`; return how many it transferred.
-
-    The result is `nbytes` or a number of whole pages, because direct I/O can continue only at the
-    start of a page. A call that stopped within its first page is repeated once; the second call
-    raises the reason, for example a full disk.
-    """
-    for _ in range(2):
-        done = call()
-        if done >= nbytes:
-            return nbytes
-        if done >= PAGE:
-            return done // PAGE * PAGE
-    raise OSError(errno.EIO, "direct I/O stopped within a page, twice")

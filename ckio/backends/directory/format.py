@@ -128,8 +128,6 @@ class Outline:
         Bytes that a slot must have after its first block.
     name, text : bytes
         The name of the key, and the text of the layout.
-    pad : bytes
-        The bytes between the head and the payload, all zero.
     """
 
     nbytes: int
@@ -138,7 +136,6 @@ class Outline:
     needed: int
     name: bytes
     text: bytes
-    pad: bytes
 
     def pack(
         self, key: Key, sequence: int, written: float, digest: bytes, at: int, /, *, run: bytes
@@ -189,7 +186,6 @@ def outline(form: Form, name: str, /) -> Outline:
         needed=begin - BLOCK + form.nbytes,
         name=encoded,
         text=form.text,
-        pad=bytes(begin - length),
     )
 
 

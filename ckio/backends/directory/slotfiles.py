@@ -139,18 +139,20 @@ def _cut_off(path: Path, head: FileHead, size: int) -> Damaged | None:
     return Damaged(path=path, offset=size, nbytes=missing, what=what)
 
 
-def contents(files: Files, place: Path, /) -> list[Stored | Damaged]:
+def contents(path: str | Path, /) -> list[Stored | Damaged]:
     """List the checkpoints and damaged parts of a directory, which may be in use.
 
-    Of two checkpoints with the same key, the newer one is listed. Raises BadInput if the directory
-    has no files of a level, StorageError if it cannot be read.
+    Of two checkpoints with the same key, the newer one is listed. Nothing is changed. Raises
+    BadInput if the directory has no files of a level, or of another format, and StorageError if it
+    cannot be read.
     """
+    place, files = Path(path).absolute(), Files()
     stored: dict[Key, tuple[int, Stored]] = {}
     try:
         exists = place.is_dir()
         paths, damaged = (listed(place), misnamed(files, place)) if exists else ([], [])
-        for path, stride in paths:
-            for sequence, item in _items(files, path, stride):
+        for file, stride in paths:
+            for sequence, item in _items(files, file, stride):
                 if isinstance(item, Damaged):
                     damaged.append(item)
                 elif item.key not in stored or stored[item.key][0] < sequence:

@@ -10,16 +10,21 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from ckio.backends.contents import Damaged
 from ckio.backends.directory import slotfiles
 from ckio.backends.directory.format import BLOCK, FileHead, Head
-from ckio.backends.files import Files, check_here, lock_by, locking, user_of
+from ckio.backends.files import (
+    Files,
+    check_here,
+    lock_directory,
+    make_directories,
+    remove_directories,
+)
 from ckio.backends.freeslots import FreeSlots
-from ckio.errors import BadInput, LevelFull, LevelInUse
+from ckio.errors import BadInput, LevelFull
 
 
 class HeldDirectory:
@@ -51,7 +56,10 @@ class HeldDirectory:
         self.path = path
         self._owner = os.getpid()
         self._made = _make(path, files, sync=sync)
-        self.fd = _lock(path, files)
+        try:
+            self.fd = lock_directory(path, files)
+        except OSError as error:
+            raise BadInput(f"directory {path} cannot be locked: {error.strerror}") from None
 
     def check_here(self) -> None:
         """Raise OSError if the path does not lead to this directory any more."""
@@ -79,26 +87,16 @@ class HeldDirectory:
         """
         # The removal comes before the release, so that no other process opens the directory between
         # the two.
-        with suppress(OSError):
-            for path in self._made or ([self.path] if ours else []):
-                path.rmdir()
+        remove_directories(self._made or ([self.path] if ours else []))
         self.release()
 
 
 def _make(path: Path, files: Files, *, sync: bool) -> list[Path]:
-    """Create the directory and its parents; return those that were missing, innermost first."""
-    missing = []
+    """Make the directory and its parents; return those that were missing, innermost first."""
     try:
         with suppress(FileNotFoundError, NotADirectoryError):
             (path / slotfiles.name_of(1 << 40)).lstat()  # this name may be too long
-        for parent in (path, *path.parents):
-            if parent.is_dir():
-                break
-            missing.append(parent)
-        for directory in reversed(missing):
-            files.make_directory(directory)
-            if sync:
-                files.sync_directory(directory.parent)
+        missing = make_directories(path, files, sync=sync)
     except OSError as error:
         raise BadInput(f"{path} cannot be made: {error.strerror}") from None
     except ValueError as error:  # for example a zero byte in the name
@@ -106,26 +104,6 @@ def _make(path: Path, files: Files, *, sync: bool) -> list[Path]:
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         raise BadInput(f"directory {path} is not writable; choose another or change its mode")
     return missing
-
-
-def _lock(path: Path, files: Files) -> int:
-    fd = -1
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        with locking(path):
-            lock_by(partial(fcntl.flock, fd, fcntl.LOCK_EX | fcntl.LOCK_NB))
-        if not files.is_named(fd):  # another process has just removed and released it
-            raise BlockingIOError
-    except OSError as error:
-        used = user_of(fd) if fd >= 0 else ""
-        if fd >= 0:
-            os.close(fd)
-        if isinstance(error, BlockingIOError):
-            raise LevelInUse(
-                f"directory {path} is in use by {used}, or use another directory"
-            ) from None
-        raise BadInput(f"directory {path} cannot be locked: {error.strerror}") from None
-    return fd
 
 
 class FileSlot(NamedTuple):

@@ -39,8 +39,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-import xxhash
-
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged, Stored
@@ -67,7 +65,7 @@ from ckio.backends.hdf5.file import (
 )
 from ckio.backends.hdf5.slots import FREE, STORED, ArchiveSlots, Group, Row, Slot
 from ckio.backends.ledger import Entry, Ledger
-from ckio.backends.payload import SMALL, pieces
+from ckio.backends.payload import Payload, Piece, pieces
 from ckio.backends.runid import NOBODY, RunId
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 from ckio.platform.readable import path_of
@@ -136,6 +134,7 @@ class Hdf5(Backend):
         self._checksum = checksum
         self._run, self._now = run, now
         self._system = files or Files()
+        self._payload = Payload(self._system)
         self._ledger: Ledger[Slot] = Ledger(str(self.path), capacity)
         self._slots = ArchiveSlots(capacity, self._grow)
         self._commit = 0
@@ -261,7 +260,8 @@ class Hdf5(Backend):
         form = self._ledger.admit(key, layout, data)
         slot = self.begin(key, form)
         try:
-            digest = self._put_fields(slot, data, form)
+            tiles = _tiles(data, slot.group.offsets(slot.number))
+            digest = self._payload.write_pieces(self._fd, tiles, checksum=self._checksum)
             self.commit(key, slot, form, digest)
         except BaseException as error:  # also an interrupt: undo the write
             self.give_up(key, slot)
@@ -297,7 +297,7 @@ class Hdf5(Backend):
         row = Row(self._commit, number, key, form.nbytes, self._now(), digest)
         data = memoryview(row.pack(group.seed))
         if self._sync or at // PAGE < (at + len(data) - 1) // PAGE:
-            self._put(data[len(FREE) :], at + len(FREE))
+            self._system.write(self._fd, (data[len(FREE) :],), at + len(FREE))
             data = data[: len(FREE)]
         if self._sync:
             self._system.sync(self._fd)
@@ -321,7 +321,8 @@ class Hdf5(Backend):
         group, number = entry.place
         expected = entry.digest if self._checksum else b""
         try:
-            sound = self._get_fields(group.offsets(number), into, entry.form, expected)
+            tiles = _tiles(into, group.offsets(number))
+            sound = self._payload.read_pieces(self._fd, tiles, expected)
         except EOFError:
             raise CorruptCheckpoint(f"{self.path}: the file ends within {key}") from None
         except OSError as error:
@@ -419,37 +420,7 @@ class Hdf5(Backend):
         self._names.append(group.name)
         return group
 
-    # Fields, rows and states
-
-    def _put_fields(self, slot: Slot, data: Buffers, form: Form) -> bytes:
-        """Write a payload; return its digest, or b"" without checksums."""
-        system, fd, offsets = self._system, self._fd, slot.group.offsets(slot.number)
-        if form.nbytes <= SMALL:
-            for view, at in zip(data, offsets, strict=True):
-                if (size := len(view)) and system.pwritev(fd, (view,), at) != size:
-                    system.write(fd, (view,), at)
-            return xxhash.xxh3_128_digest(b"".join(data)) if self._checksum else b""
-        state = xxhash.xxh3_128()
-        for tile, at in _tiles(data, offsets):
-            system.write(fd, tile, at)
-            if self._checksum:  # while the tile is in the cache of the processor
-                state.update(tile[0])
-        return state.digest() if self._checksum else b""
-
-    def _get_fields(self, offsets: list[int], into: Buffers, form: Form, expected: bytes) -> bool:
-        """Fill `into`; return whether its digest is `expected` (always True for b"")."""
-        system, fd = self._system, self._fd
-        if form.nbytes <= SMALL:
-            for view, at in zip(into, offsets, strict=True):
-                if (size := len(view)) and system.preadv(fd, (view,), at) != size:
-                    system.read(fd, (view,), at)
-            return not expected or xxhash.xxh3_128_digest(b"".join(into)) == expected
-        state = xxhash.xxh3_128()
-        for tile, at in _tiles(into, offsets):
-            system.read(fd, tile, at)
-            if expected:
-                state.update(tile[0])
-        return not expected or state.digest() == expected
+    # Rows and states
 
     def _withdraw(self) -> None:
         """Free the slots whose commits failed; called before every other change.
@@ -467,13 +438,9 @@ class Hdf5(Backend):
         self._put_synced(state, slot.group.row(slot.number))
 
     def _put_synced(self, data: memoryview, at: int) -> None:
-        self._put(data, at)
+        self._system.write(self._fd, (data,), at)
         if self._sync:
             self._system.sync(self._fd)
-
-    def _put(self, data: memoryview, at: int) -> None:
-        if self._system.pwritev(self._fd, (data,), at) != len(data):
-            self._system.write(self._fd, (data,), at)
 
     def _failed(self, error: OSError, doing: str, needed: int | None = None) -> StorageError:
         what = f"{self.path}: {doing}"
@@ -489,7 +456,7 @@ def _takes_sync(durability: str) -> bool:
     return takes_sync(durability)
 
 
-def _tiles(data: Buffers, offsets: list[int]) -> Iterator[tuple[Buffers, int]]:
+def _tiles(data: Buffers, offsets: list[int]) -> Iterator[Piece]:
     """Cut large buffers at multiples of a tile in the file; yield the parts and their offsets."""
     for view, offset in zip(data, offsets, strict=True):
         yield from pieces((view,), offset, TILE)

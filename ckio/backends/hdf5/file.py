@@ -31,7 +31,9 @@ from ckio.backends.files import (
     first_byte,
     lock_by,
     locking,
+    make_directories,
     opened,
+    remove_directories,
     user_of,
 )
 from ckio.backends.forms import Form, form_from
@@ -126,18 +128,14 @@ class Image(io.RawIOBase):
     def __init__(self, files: Files, fd: int, pieces: Iterable[Piece] = ()) -> None:
         self._files, self._fd, self._at = files, fd, 0
         self.size = self._stored = files.size(fd)
-        self._pieces: dict[int, list[Piece]] = {}
-        """The pieces of each page, in the order in which they were written."""
+        self._pieces = list(pieces)
+        """The changes, in the order in which they were written."""
         self.error: OSError | None = None
-        for at, data in pieces:
-            self.seek(at)
-            self.write(data)
 
     def changes(self) -> list[Piece]:
         """Return the changed parts as they are now, in the order of their offsets."""
         parts = []
-        pieces = (piece for page in self._pieces.values() for piece in page)
-        for at, nbytes in sorted({(at, len(data)) for at, data in pieces}):
+        for at, nbytes in sorted({(at, len(data)) for at, data in self._pieces}):
             data = bytearray(nbytes)
             self.seek(at)
             self.readinto(data)
@@ -156,11 +154,10 @@ class Image(io.RawIOBase):
         return self.size
 
     def write(self, data: Any, /) -> int:
-        begin, piece = self._at, bytes(memoryview(data).cast("B"))
-        self._at = end = begin + len(piece)
-        for page in range(begin // PAGE, -(-end // PAGE)):
-            self._pieces.setdefault(page, []).append((begin, piece))
-        self.size = max(self.size, end)
+        piece = bytes(memoryview(data).cast("B"))
+        self._pieces.append((self._at, piece))
+        self._at += len(piece)
+        self.size = max(self.size, self._at)
         return len(piece)
 
     def readinto(self, into: Any, /) -> int:
@@ -176,12 +173,10 @@ class Image(io.RawIOBase):
             raise
         view[nbytes:] = bytes(len(view) - nbytes)
         self._at = end = begin + len(view)
-        for page in range(begin // PAGE, -(-end // PAGE)):
-            for at, data in self._pieces.get(page, ()):
-                first = max(at, begin, page * PAGE)
-                last = min(at + len(data), end, (page + 1) * PAGE)
-                if first < last:
-                    view[first - begin : last - begin] = data[first - at : last - at]
+        for at, data in self._pieces:
+            first, last = max(at, begin), min(at + len(data), end)
+            if first < last:
+                view[first - begin : last - begin] = data[first - at : last - at]
         return len(view)
 
 
@@ -318,16 +313,11 @@ def run_in(block: bytes, name: str, /) -> RunId:
         if len(block) == _END + 8 and head[-8:] == xxhash.xxh3_64_digest(head[:-8]):
             return RunId.unpack(head[len(_MAGIC) : -8])
         raise StorageError(f"{name} was damaged: its first page; use a new archive")
-    if head.startswith(_NAME):
-        raise BadInput(
-            f"{name} has format {head[len(_NAME)]}; this ckio reads format {FORMAT}: update ckio,"
-            " or name another file for the archive"
-        )
-    if block.startswith(_SIGNATURE) and _NAME in block:
+    if _NAME in block:  # before format 4, not at its beginning
         version = block[block.index(_NAME) + len(_NAME)]
         raise BadInput(
-            f"{name} has format {version}, of an earlier ckio; this one reads format {FORMAT}:"
-            " finish its run with that version, or read it by h5py, and name another file"
+            f"{name} has format {version}; this ckio reads format {FORMAT}: finish its run with the"
+            " ckio version that wrote it, and name another file for the archive"
         )
     if block.startswith(_SIGNATURE):
         raise BadInput(f"{name} is an HDF5 file of another program; give another file")
@@ -533,6 +523,8 @@ def survey_unlocked(path: Path, /) -> tuple[RunId, Survey]:
                 if not (found.damaged and left):
                     return run, found
             time.sleep(_PAUSE)
+    except IsADirectoryError:
+        raise BadInput(f"{path} is no archive, but a directory") from None
     except OSError as error:
         raise StorageError(f"{path}: reading it failed: {error.strerror or error}") from error
     finally:
@@ -554,11 +546,7 @@ def open_archive(path: Path, files: Files, run: RunId, /, *, sync: bool) -> int:
     """
     fd, missing = -1, list[Path]()
     try:
-        missing += [it for it in path.parents if not it.exists()]
-        for directory in reversed(missing):
-            files.make_directory(directory)
-            if sync:
-                files.sync_directory(directory.parent)
+        missing = make_directories(path.parent, files, sync=sync)
         if not path.exists():
             create(path, files, run, sync=sync)
         try:
@@ -571,9 +559,7 @@ def open_archive(path: Path, files: Files, run: RunId, /, *, sync: bool) -> int:
         with suppress(OSError):
             if fd >= 0:
                 files.close(fd)
-        with suppress(OSError):
-            for directory in missing:
-                directory.rmdir()
+        remove_directories(missing)
         if isinstance(error, BlockingIOError):
             raise LevelInUse(f"{path} is in use by {used}, or use another file") from None
         if error.errno in {errno.EIO, *FULL}:
