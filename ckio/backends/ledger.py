@@ -14,6 +14,22 @@ from ckio.errors import CorruptCheckpoint, LevelFull, MissingCheckpoint, Storage
 
 Place = TypeVar("Place")
 
+_REMEMBERED = 64
+"""Number of layouts that are recognised by identity; a run has one or two for each kind."""
+
+
+class _ForkMark:
+    """An object that a fork replaces, so that a fork is noticed without a system call."""
+
+    mark = object()
+
+    @classmethod
+    def renew(cls) -> None:
+        cls.mark = object()
+
+
+os.register_at_fork(after_in_child=_ForkMark.renew)
+
 
 @dataclass(slots=True)
 class Entry(Generic[Place]):
@@ -47,17 +63,21 @@ class Ledger(Generic[Place]):
         self.capacity = capacity
         self.used = 0
         self.damaged: list[str] = []
-        self._owner: int | None = os.getpid()
+        self._owner: object | None = _ForkMark.mark
         self._entries: dict[Key, Entry[Place]] = {}
+        self._forms: dict[int, Form] = {}
 
     def admit(self, key: Key, layout: Layout, data: Buffers, /) -> Form:
         """Return the form of a checkpoint that may be written; raises StorageError or LevelFull."""
-        self.check_open()
+        # The test of `check_open` is repeated here to save a call in every access.
+        if self._owner is not _ForkMark.mark:
+            self.check_open()
         if key in self._entries:
             raise StorageError(
                 f"{self.name} holds {key} already; discard it before writing it again"
             )
-        form = form_of(layout)
+        # A run uses the same few layout objects again and again: recognise them by identity.
+        form = self._forms.get(id(layout)) or self._remember(layout)
         if not form.fits(data):
             raise StorageError(f"{self.name} cannot take {key}: {form.mismatch(data)}")
         if self.capacity is not None and self.used + form.nbytes > self.capacity:
@@ -79,7 +99,8 @@ class Ledger(Generic[Place]):
         Raises MissingCheckpoint if it is not stored; CorruptCheckpoint if it is not stored but the
         level has a damaged part, which may have been this checkpoint.
         """
-        self.check_open()
+        if self._owner is not _ForkMark.mark:
+            self.check_open()
         entry = self._entries.get(key)
         if entry is not None:
             return entry
@@ -138,7 +159,7 @@ class Ledger(Generic[Place]):
 
         A fork of that process shares its files and would change them without its knowledge.
         """
-        if self._owner == os.getpid():
+        if self._owner is _ForkMark.mark:
             return
         if self._owner is not None:
             raise StorageError(f"{self.name} belongs to the process that opened it, not to a fork")
@@ -148,7 +169,18 @@ class Ledger(Generic[Place]):
         """Forget all entries; every later call raises StorageError."""
         self._owner = None
         self._entries.clear()
+        self._forms.clear()
         self.used = 0
+
+    def _remember(self, layout: Layout) -> Form:
+        if len(self._forms) >= _REMEMBERED:
+            self._forms.clear()
+        # `form_of` is cached and may return a form with an equal layout object. The id of a layout
+        # is remembered only if the form keeps this very object alive.
+        form = form_of(layout)
+        if form.layout is layout:
+            self._forms[id(layout)] = form
+        return form
 
     def _listed(self) -> str:
         keys = [str(key) for key in self._entries]

@@ -194,6 +194,9 @@ _SLACK: Final = 1 << 15
 Datasets of 1 MiB or more begin on a page, for which a 256th of their bytes is reserved.
 """
 
+_REMEMBERED: Final = 64
+"""Number of forms whose groups are remembered."""
+
 
 class ArchiveSlots:
     """The free slots of an archive, and the choice of a slot for a checkpoint.
@@ -224,6 +227,8 @@ class ArchiveSlots:
         self._capacity, self._make = capacity, make
         self._families: dict[tuple[Kind, Layout], list[Group]] = {}
         """The groups whose slots are shared: plain bytes of all sizes are one family."""
+        self._remembered: dict[tuple[Kind, Form], list[Group]] = {}
+        """The family of a form, found without making its layout, which takes longer."""
 
     def adopt(self, group: Group, free: Iterable[int], /) -> None:
         """Add a group with these free slots."""
@@ -294,4 +299,9 @@ class ArchiveSlots:
 
     def _family(self, kind: Kind, form: Form) -> list[Group]:
         """Return the groups whose slots such checkpoints share, in the order of their sizes."""
-        return self._families.setdefault((kind, _of_size(form.layout, 0)), [])
+        if (groups := self._remembered.get((kind, form))) is None:
+            if len(self._remembered) >= _REMEMBERED:
+                self._remembered.clear()
+            groups = self._families.setdefault((kind, _of_size(form.layout, 0)), [])
+            self._remembered[kind, form] = groups
+        return groups
