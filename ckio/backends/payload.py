@@ -101,6 +101,24 @@ class Payload:
             return not expected or digest(into) == expected
         return self.read_pieces(fd, pieces(into, offset, TILE if expected else _CALL), expected)
 
+    def write_fields(
+        self, fd: int, data: Buffers, offsets: list[int], /, *, checksum: bool
+    ) -> bytes:
+        """Write buffers, each at its own offset; return the digest as `write` does."""
+        if sum(map(len, data)) > SMALL:
+            return self.write_pieces(fd, _tiles(data, offsets), checksum=checksum)
+        for view, at in zip(data, offsets, strict=True):
+            self._files.write(fd, (view,), at)
+        return digest(data) if checksum else b""
+
+    def read_fields(self, fd: int, into: Buffers, offsets: list[int], expected: bytes, /) -> bool:
+        """Fill buffers, each from its own offset; return the same as `read`."""
+        if sum(map(len, into)) > SMALL:
+            return self.read_pieces(fd, _tiles(into, offsets), expected)
+        for view, at in zip(into, offsets, strict=True):
+            self._files.read(fd, (view,), at)
+        return not expected or digest(into) == expected
+
     def write_pieces(self, fd: int, tiles: Iterable[Piece], /, *, checksum: bool) -> bytes:
         """Write buffers, each piece at its own offset; return the digest as `write` does."""
         state = xxhash.xxh3_128()
@@ -118,6 +136,12 @@ class Payload:
             for view in tile if expected else ():
                 state.update(view)
         return not expected or state.digest() == expected
+
+
+def _tiles(data: Buffers, offsets: list[int]) -> Iterator[Piece]:
+    """Cut large buffers at multiples of a tile in the file; yield the parts and their offsets."""
+    for view, offset in zip(data, offsets, strict=True):
+        yield from pieces((view,), offset, TILE)
 
 
 def pieces(data: Buffers, offset: int, most: int, /, *, buffers: int = _MOST) -> Iterator[Piece]:

@@ -35,7 +35,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,7 +43,6 @@ from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.files import (
-    TILE,
     Files,
     check_here,
     failure,
@@ -65,7 +64,7 @@ from ckio.backends.hdf5.file import (
 )
 from ckio.backends.hdf5.slots import FREE, STORED, ArchiveSlots, Group, Row, Slot
 from ckio.backends.ledger import Entry, Ledger
-from ckio.backends.payload import Payload, Piece, pieces
+from ckio.backends.payload import Payload
 from ckio.backends.runid import NOBODY, RunId
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 from ckio.platform.readable import path_of
@@ -260,8 +259,8 @@ class Hdf5(Backend):
         form = self._ledger.admit(key, layout, data)
         slot = self.begin(key, form)
         try:
-            tiles = _tiles(data, slot.group.offsets(slot.number))
-            digest = self._payload.write_pieces(self._fd, tiles, checksum=self._checksum)
+            offsets = slot.group.offsets(slot.number)
+            digest = self._payload.write_fields(self._fd, data, offsets, checksum=self._checksum)
             self.commit(key, slot, form, digest)
         except BaseException as error:  # also an interrupt: undo the write
             self.give_up(key, slot)
@@ -321,8 +320,8 @@ class Hdf5(Backend):
         group, number = entry.place
         expected = entry.digest if self._checksum else b""
         try:
-            tiles = _tiles(into, group.offsets(number))
-            sound = self._payload.read_pieces(self._fd, tiles, expected)
+            offsets = group.offsets(number)
+            sound = self._payload.read_fields(self._fd, into, offsets, expected)
         except EOFError:
             raise CorruptCheckpoint(f"{self.path}: the file ends within {key}") from None
         except OSError as error:
@@ -454,9 +453,3 @@ def _takes_sync(durability: str) -> bool:
             " are not multiples of a page; choose fdatasync, or a directory"
         )
     return takes_sync(durability)
-
-
-def _tiles(data: Buffers, offsets: list[int]) -> Iterator[Piece]:
-    """Cut large buffers at multiples of a tile in the file; yield the parts and their offsets."""
-    for view, offset in zip(data, offsets, strict=True):
-        yield from pieces((view,), offset, TILE)
