@@ -161,7 +161,7 @@ def drawn(
     advance, record, reverse = (random.uniform(0.2, 2.0) for _ in range(3))
     sizes = {"restart": SIZE, "tape": SIZE, "adjoint": SIZE}
     steps = random.randint(2, 25)
-    only = record * random.choice((0.1, 0.5, 1.0))
+    only = record - min(record, advance) * random.choice((0.9, 0.5, 0.0))
     chain = Chain(
         steps=steps, advance=advance, record=record, record_only=only, reverse=reverse, **sizes
     )
