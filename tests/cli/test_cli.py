@@ -75,6 +75,7 @@ def test_plan_answers_in_json(place: Path) -> None:
     assert set(found["levels"][0]) == {"name", "writes", "reads", "discards", "peak"}
     assert "least makespan" in found.pop("note")
     assert found.pop("lossy") == {}
+    assert found.pop("needs") == {"memory": 3, "files": 3}
     assert set(found) == {"planner", "steps", "makespan", "forward_steps", "actions", "levels"}
     best = answer(*paid, at=place)
     assert best["planner"] == "auto"
