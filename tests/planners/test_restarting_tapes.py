@@ -257,3 +257,11 @@ def test_an_overlapped_plan_is_no_slower_for_restarts() -> None:
     machine = Platform((Level(name="near", capacity=4), far), working_memory=2)
     plain = plan(replace(chain, tape_restarts=False), machine).makespan
     assert plan(chain, machine).makespan <= plain * (1 + 1e-12)
+
+
+def test_a_model_whose_tapes_contain_no_state_is_refused() -> None:
+    schedule, platform = three_steps()
+    model = CountingModel(schedule.chain)
+    model.tape_restarts = False
+    with pytest.raises(BadInput, match=r"tapes of this model contain no state: plan with"):
+        run(schedule, platform, model, [Ram() for _ in platform.levels])
