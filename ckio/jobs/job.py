@@ -158,13 +158,7 @@ class Job:
         self.directory = path_of(directory)
         self._make, self._comm = model, comm
         self._display = display or Display()
-        platform = None if platform is None else platform_of(platform)
-        self._levels_asked = words_of(ram, disk, archive)
-        if platform is not None and any(place is not None for place in self._levels_asked):
-            raise BadInput(
-                "ram, disk and archive cannot be given with a platform, which has levels of its"
-                " own; leave them out"
-            )
+        self._levels_asked = words_of(ram, disk, archive, platform=platform)
         # A list, because the jobs that `again` returns share it: they use what one has planned.
         self._plans = list[tuple[Planning, Plan]]()
         self.request = Request(
@@ -178,7 +172,7 @@ class Job:
             mtbf=_seconds(mtbf),
             allow_nan=allow_nan,
             allow_rounding=allow_rounding,
-            platform=platform,
+            platform=platform_of(platform),
             guarded=guarded,
             check=check,
             journal=path_of(journal) if isinstance(journal, str | os.PathLike) else journal,
