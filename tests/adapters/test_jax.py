@@ -121,11 +121,9 @@ def test_the_gradient_is_that_of_a_scan_on_any_level(name: str, tmp_path: Path) 
     found = compute(*arguments())
     assert close(found, wanted)
     if name in COMPILED:
-        (j, gradient), (own, ours) = jax.jit(compute)(*arguments()), found
-        pairs = zip(*map(jax.tree.leaves, (gradient, ours)), strict=True)
-        assert all(np.array_equal(one, other) for one, other in pairs)
-        # XLA sums J in another order where it compiles the sum together with the loop.
-        assert abs(j - own) <= 4 * np.finfo(j.dtype).eps * abs(own)
+        pairs = zip(*map(jax.tree.leaves, (jax.jit(compute)(*arguments()), found)), strict=True)
+        # XLA compiles another program, whose operations it may fuse and order differently.
+        assert all(np.allclose(one, other, rtol=1e-14, atol=0) for one, other in pairs)
     assert files(tmp_path) == []
 
 
