@@ -24,7 +24,7 @@ def on_a_terminal(at: Path, hangups: signal.Handlers) -> int:
     if child == 0:
         os.chdir(at)
         signal.signal(signal.SIGHUP, hangups)
-        more = {"PAUSE": "0.01", "TERM": "xterm"}
+        more = {"PAUSE": "0.05", "TERM": "xterm"}
         os.execve(CKIO, [str(CKIO), *map(str, words("--resume"))], {**os.environ, **more})
     said = b""
     while b"steps/s" not in said:
