@@ -5,7 +5,6 @@ import random
 import re
 import signal
 import time
-import time
 from pathlib import Path
 
 import pytest
