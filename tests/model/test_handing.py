@@ -40,6 +40,7 @@ from ckio.schedule.policy import Overlap
 from ckio.schedule.text import dumps, loads
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, HandingTests, t, x
+from tests.runner.throttled import PricedRam
 from tests.single import perform_one
 
 STATES, TAPES = frozenset((Kind.RESTART,)), frozenset((Kind.TAPE,))
@@ -450,38 +451,6 @@ def test_columns_say_what_single_actions_cost() -> None:
         assert found == all_seconds(schedule, platform), f"seed {seed}"
 
 
-class Priced(Ram):
-    """Memory that takes what it is priced at; of what it keeps no byte is copied."""
-
-    def __init__(self, level: Level, clock: VirtualClock) -> None:
-        super().__init__()
-        self._level, self._clock = level, clock
-
-    def write(self, key, layout, data, /):
-        nbytes = super().write(key, layout, data)
-        self._clock.sleep(self._level.write(nbytes))
-        return nbytes
-
-    def read(self, key, into, /):
-        nbytes = super().read(key, into)
-        self._clock.sleep(self._level.read(nbytes))
-        return nbytes
-
-    def keep(self, key, layout, data, /):
-        nbytes = super().keep(key, layout, data)
-        self._clock.sleep(self._level.write(0))
-        return nbytes
-
-    def kept(self, key, /):
-        self._clock.sleep(self._level.read(0))
-        return super().kept(key)
-
-    def discard(self, key, /):
-        nbytes = self._ledger.find(key).form.nbytes
-        super().discard(key)
-        self._clock.sleep(self._level.discard(nbytes))
-
-
 @pytest.mark.parametrize("planner", [store_all, by_period, hrevolve, mixed, auto])
 def test_a_run_takes_what_it_is_simulated_to_take(planner) -> None:
     for handed in (frozenset[Kind](), STATES, TAPES, STATES | TAPES):
@@ -489,7 +458,7 @@ def test_a_run_takes_what_it_is_simulated_to_take(planner) -> None:
         platform = Platform((replace(PRICED, capacity=200),), working_memory=chain.tape)
         clock = VirtualClock()
         schedule, model = planner(chain, platform), CountingModel(chain, clock)
-        found = run(schedule, platform, model, [Priced(platform.levels[0], clock)], clock=clock)
+        found = run(schedule, platform, model, [PricedRam(platform.levels[0], clock)], clock=clock)
         assert found == simulate(schedule, platform)
         assert found.makespan == makespan(schedule, platform)
 

@@ -13,6 +13,7 @@ from example_models.permafrost import Permafrost
 from example_models.shallow_water import ShallowWater
 from model import wrong_models
 from models.threaded import on_ranks
+from small_models import Growth
 
 from ckio.actions import Field, Key, Kind, Write
 from ckio.actions.variables import Flow, Step
@@ -22,7 +23,6 @@ from ckio.backends.ram import Ram
 from ckio.compression.zfp import Zfp
 from ckio.errors import RunFailed
 from ckio.model import ForwardingModel, sizes_of
-from ckio.model.arraymodel import ArrayModel
 from ckio.models.burgers import Burgers
 from ckio.models.vorticity import Vorticity
 from ckio.models.wave import Wave
@@ -39,30 +39,6 @@ from ckio.runner.reproducible import ReplayCheck
 from ckio.runner.unknown import run_to_end
 
 STEPS = 30
-
-
-class Growth(ArrayModel):
-    """x grows logistically in each step; `disturb` is what a subclass adds."""
-
-    def __init__(self, **options) -> None:
-        x = np.linspace(0.1, 0.5, 40)
-        state, control = {"x": x, "J": 0.0}, {"x": x, "rate": np.array(0.3)}
-        super().__init__(state, control=control, tape=["x"], **options)
-
-    def disturb(self, state, i) -> None:
-        """Change the state in a way that is not reproducible."""
-
-    def step(self, state, i):
-        x = state["x"]
-        state["J"] += (x**2).sum()
-        x *= 1 + self.control["rate"] * (1 - x)
-        self.disturb(state, i)
-
-    def adjoint_step(self, adjoint, tape, i):
-        x, rate = tape["x"], self.control["rate"]
-        self.gradient["rate"] += (x * (1 - x) * adjoint["x"]).sum()
-        adjoint["x"] *= 1 + rate * (1 - 2 * x)
-        adjoint["x"] += 2 * x * adjoint["J"]
 
 
 class Rng(Growth):
