@@ -187,6 +187,40 @@ class Faulty(Wrapper):
         super().discard(key)
 
 
+class Unready(Faulty):
+    """A level that fails as it is made ready: at calls of one method after the first ones."""
+
+    def __init__(
+        self,
+        verb: str,
+        error: type[StorageError],
+        *,
+        number: int = 0,
+        after: int = 0,
+        times: int = 1000,
+    ) -> None:
+        super().__init__(Ram(), number, Faults({}))
+        self.verb, self.error, self.after, self.times = verb, error, after, times
+
+    def reserve(self, sizes: Mapping[int, int], /) -> None:
+        self._asked("reserve")
+        super().reserve(sizes)
+
+    def prepare(self, key: Key, layout: Layout, count: int, /) -> None:
+        self._asked("prepare")
+
+    def keys(self) -> Collection[Key]:
+        self._asked("keys")
+        return super().keys()
+
+    def _asked(self, verb: str) -> None:
+        if verb == self.verb:
+            self.after -= 1
+            if self.after < 0 < self.times:
+                self.times -= 1
+                raise self.error(f"{verb} was to fail")
+
+
 class Ending(Logistic):
     """A program that says itself when it is finished."""
 

@@ -51,6 +51,7 @@ from .failing import (
     Faulty,
     Logistic,
     Told,
+    Unready,
     chain_of,
     finished,
     memory,
@@ -213,30 +214,6 @@ def test_a_level_that_always_loses_what_it_is_given_is_given_up(stuck: bool) -> 
         assert not (timeline.actions.level > 1).any()
 
 
-class Unready(Faulty):
-    """A level that fails as it is made ready, at this call of a method and at all later ones."""
-
-    def __init__(self, number: int, verb: str, error: type[StorageError], *, call: int) -> None:
-        super().__init__(Ram(), number, Faults({}))
-        self.verb, self.error, self.left = verb, error, call
-
-    def reserve(self, sizes, /) -> None:  # type: ignore[no-untyped-def]
-        self.may_fail("reserve")
-        super().reserve(sizes)
-
-    def prepare(self, key, layout, count, /) -> None:  # type: ignore[no-untyped-def]
-        self.may_fail("prepare")
-
-    def keys(self):  # type: ignore[no-untyped-def]
-        self.may_fail("keys")
-        return super().keys()
-
-    def may_fail(self, verb: str) -> None:
-        self.left -= verb == self.verb
-        if self.left <= 0:
-            raise self.error(f"{verb} was to fail")
-
-
 @pytest.mark.parametrize("verb", ["reserve", "keys"])
 @pytest.mark.parametrize("error", [StorageError, LevelFull])
 def test_a_level_may_fail_while_it_is_made_ready_for_the_rest(
@@ -244,7 +221,7 @@ def test_a_level_may_fail_while_it_is_made_ready_for_the_rest(
 ) -> None:
     for number in range(2, CALLS - 1, 5):
         levels = memory(Faults({number: StorageError}), PLATFORM)
-        levels[1], told = Unready(1, verb, error, call=2), Told()
+        levels[1], told = Unready(verb, error, number=1, after=1), Told()
         levels[1].faults = levels[0].faults
         _, model = told.run(PLAN, PLATFORM, levels)
         assert result(model) == TRUTH
@@ -256,7 +233,7 @@ def test_a_level_may_fail_while_it_is_made_ready_for_the_first_plan(verb: str) -
     """An archive that is cut short before the first action, say."""
     for number, overlap in product(range(3), (Overlap(), Overlap(1, 1))):
         levels: list[Backend] = [Ram(), Ram(), Ram()]
-        levels[number], told = Unready(number, verb, StorageError, call=1), Told()
+        levels[number], told = Unready(verb, StorageError, number=number), Told()
         _, model = told.run(PLAN, PLATFORM, levels, overlap=overlap)
         assert result(model) == TRUTH
         assert [f"level 'level{number}' fails" in text for text in told.said] == [True]
