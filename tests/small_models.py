@@ -50,3 +50,16 @@ class Decay(ArrayModel):
 
     def finished(self, state: Arrays, i: int, /) -> bool:
         return i == self.steps
+
+
+def reverse_all(model: Any, steps: int) -> Any:
+    """Record all steps, and reverse them; returns the model."""
+    assert model.record(0, steps) == steps
+    model.reverse(0, steps)
+    return model
+
+
+def digest(model: Any) -> tuple[float, dict[str, bytes]]:
+    """What a model has computed, bit by bit: J and each gradient."""
+    found = {name: np.asarray(array).tobytes() for name, array in model.gradient.items()}
+    return model.functional, found

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from example_models import EXAMPLES
+from small_models import reverse_all
 
 from ckio import Chain, Directory, Level, Platform, Ram, run, sizes_of
 from ckio.actions import Buffers, Key, Kind, Layout
@@ -58,10 +59,7 @@ BOTH = pytest.mark.parametrize("name", ["Heat", "solver"])
 
 
 def reference(make: Any, steps: int = STEPS) -> Any:
-    model = make()
-    model.record(0, steps)
-    model.reverse(0, steps)
-    return model
+    return reverse_all(make(), steps)
 
 
 def machine(model: Any, **options: Any) -> tuple[Chain, Platform]:

@@ -13,6 +13,7 @@ import pytest
 from drawing import random_legal
 from jobs.begun import MANIFEST
 from oracles.costs import all_seconds, seconds
+from small_models import digest, reverse_all
 
 from ckio.actions import Action, Advance, Discard, Kind, Read, Record, Reverse, Write
 from ckio.backends.directory import Directory
@@ -99,15 +100,8 @@ def chain_of(model: object, steps: int) -> Chain:
     return Chain(steps=steps, **costs, **sizes_of(model), handed=handed_by(model))  # type: ignore[arg-type]
 
 
-def results(model: Growth) -> tuple[object, ...]:
-    return model.functional, *(array.tobytes() for array in model.gradient.values())
-
-
 def alone(steps: int, cells: int = 40) -> tuple[object, ...]:
-    model = Growth(cells)
-    model.record(0, steps)
-    model.reverse(0, steps)
-    return results(model)
+    return digest(reverse_all(Growth(cells), steps))
 
 
 def address(view: memoryview) -> int:
@@ -163,7 +157,7 @@ def test_the_gradient_is_that_of_copies_to_the_last_bit(planner, tmp_path) -> No
         except NoSchedule:
             continue
         run(schedule, platform, driven, levels, overlap=overlap)
-        assert results(model) == expected, (slots, checksum, overlap, copying)
+        assert digest(model) == expected, (slots, checksum, overlap, copying)
         assert [list(level.keys()) for level in levels] == [[], [], []]
         assert levels[0].capacity == capacity
         for level in levels:
@@ -203,7 +197,7 @@ def test_a_far_tape_is_written_from_where_it_was_recorded(monkeypatch) -> None:
         match action:
             case Record(step, _) if step < steps - 1:
                 recorded.append(address(model.dump(t(step))[1]))
-    assert results(model) == alone(steps, 10_000)
+    assert digest(model) == alone(steps, 10_000)
     # What was read before its turn came need not be written any more.
     assert far.written
     assert far.written == recorded[: len(far.written)]
@@ -234,7 +228,7 @@ def test_memory_that_does_not_fit_the_types_is_copied() -> None:
     model.take(t(0), model.layout(t(0)), views)
     model.reverse(0, 1)
     assert model.seen[0] % 8 == 0
-    assert results(model) == alone(1)
+    assert digest(model) == alone(1)
 
 
 def test_a_write_that_fails_leaves_the_model_as_it_was() -> None:
@@ -286,7 +280,7 @@ def test_what_is_written_between_read_and_reverse_does_not_take_its_memory() -> 
         *(Discard(x(0), 0), Discard(x(2), 0)),
     ]
     run(Schedule(chain, actions), platform, model, [memory])
-    assert results(model) == alone(3, 4_000)
+    assert digest(model) == alone(3, 4_000)
 
 
 class Late(Directory):
@@ -343,7 +337,7 @@ def test_a_tape_that_stays_stored_keeps_its_bytes(before: list[Action], overlap:
     schedule = Schedule(chain, [*before, Reverse(0, 1)])
     for _ in perform(schedule, near, model, levels, overlap=overlap):
         pass
-    assert results(model) == alone(1)
+    assert digest(model) == alone(1)
     stored = [bytearray(view.nbytes) for view in tape_of(1)]
     levels[0].read(t(0), [memoryview(it) for it in stored])
     assert stored == [bytearray(view) for view in tape_of(1)]
@@ -387,7 +381,7 @@ def test_a_level_that_fails_is_left_with_what_was_handed_over(tmp_path) -> None:
         schedule, platform, Growth(), levels, fresh=Growth, replan=resume, warn=facts.append
     )
     assert facts
-    assert results(model) == alone(steps)
+    assert digest(model) == alone(steps)
 
 
 # Prices

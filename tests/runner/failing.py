@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from small_models import digest, reverse_all
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
@@ -53,19 +54,8 @@ class Logistic(ArrayModel):
         adjoint["x"] += 2 * x * (1 + i) * adjoint["J"]
 
 
-Result = tuple[float, bytes, bytes]
-
-
-def result(model: Logistic) -> Result:
-    """What was computed, bit by bit."""
-    return model.functional, model.gradient["x"].tobytes(), model.gradient["rate"].tobytes()
-
-
-def truth(steps: int, size: int = 8) -> Result:
-    model = Logistic(size)
-    model.record(0, steps)
-    model.reverse(0, steps)
-    return result(model)
+def truth(steps: int, size: int = 8) -> tuple[object, ...]:
+    return digest(reverse_all(Logistic(size), steps))
 
 
 def chain_of(steps: int, size: int = 8) -> Chain:
@@ -267,7 +257,7 @@ class Unknown:
             warn=self.said.append, stored=stored, watch=self.told, stop=self.stop,
         )  # fmt: skip
 
-    def back(self, done: Forward) -> Result:
+    def back(self, done: Forward) -> tuple[object, ...]:
         """The way back by a fresh model, as the command line goes it."""
         assert done.steps == self.steps
         plan = finished(self.chain, done.platform, done.stored)
@@ -275,4 +265,4 @@ class Unknown:
             plan, done.platform, Logistic(self.size), done.backends,
             fresh=lambda: Logistic(self.size), replan=finished, warn=self.said.append,
         )  # fmt: skip
-        return result(model)
+        return digest(model)

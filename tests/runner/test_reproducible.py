@@ -13,7 +13,7 @@ from example_models.permafrost import Permafrost
 from example_models.shallow_water import ShallowWater
 from model import wrong_models
 from models.threaded import on_ranks
-from small_models import Growth
+from small_models import Growth, reverse_all
 
 from ckio.actions import Field, Key, Kind, Write
 from ckio.actions.variables import Flow, Step
@@ -192,9 +192,7 @@ def test_a_library_in_c_that_exchanges_pointers_is_caught(tmp_path) -> None:
 
 @pytest.mark.parametrize("planner", [revolve, store_all])
 def test_reproducible_steps_have_the_same_gradient_as_without_the_check(planner) -> None:
-    plain = Growth()
-    plain.record(0, STEPS)
-    plain.reverse(0, STEPS)
+    plain = reverse_all(Growth(), STEPS)
     model = Reproducible(Growth(), replay := ReplayCheck(share=np.inf))
     run(*plan(model, planner), model, [Ram()])
     assert all((model.gradient[name] == plain.gradient[name]).all() for name in plain.gradient)
