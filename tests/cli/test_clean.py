@@ -14,7 +14,7 @@ from jobs.begun import MANIFEST, begun
 from ckio.backends.directory import Directory, slotfiles
 from ckio.backends.hdf5 import Hdf5, file
 from ckio.backends.runid import RunId
-from ckio.errors import LevelInUse, StorageError
+from ckio.errors import BadInput, LevelInUse, StorageError
 from ckio.jobs import leftovers
 from ckio.jobs.leftovers import Found
 from ckio.testing import FLOW, put, raw, x
@@ -257,3 +257,9 @@ def test_python_lists_and_cleans_with_one_call(run: Path) -> None:
     open_level.close()
     assert [len(left.checkpoints) for left in leftovers.clean(str(run))] == [2]
     assert names(run.parent) == {"ck", *OF_RUN}
+
+
+def test_a_path_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    too_long = tmp_path / ("x" * 300)
+    with pytest.raises(BadInput, match=r"x{300} cannot be read: File name too long"):
+        leftovers.find(too_long)
