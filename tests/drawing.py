@@ -315,11 +315,6 @@ def any_schedules() -> st.SearchStrategy[Case]:
     return _strategy(random_any)
 
 
-def mutated_schedules() -> st.SearchStrategy[Case]:
-    """Return a strategy of legal cases with one random change."""
-    return _strategy(lambda random: mutated(random, random_legal(random)))
-
-
 @st.composite
 def untidy_schedules(draw: st.DrawFn) -> Case:
     """Draw a legal case whose costs are arbitrary floats, whose sum depends on the order."""

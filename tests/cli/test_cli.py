@@ -138,6 +138,10 @@ OPTIONS = {
     "--steps 5 --planner periodic:period=9": "period = 9; it must be between 1 and the chain's 5",
     "--steps 50 --planner store-all": "store-all",
     "--steps 5 --platform node.toml --model vorticty": "did you mean vorticity",
+    "--steps 5 --platform node.toml --model vorticity --set gird=3": "'gird'",
+    "--steps 5 --platform node.toml --model vorticity --set grid=-3": "grid",
+    "--steps 5 --overlap much": "write_behind=N",
+    "--steps 5 --overlap read_ahead=-1": "at least 0",
     "--steps 5 --colour": "No such option",
 }
 
@@ -269,16 +273,6 @@ def test_a_run_leaves_its_timelines_and_no_checkpoints(machine: Path) -> None:
     found = answer("compare", "tidy", at=machine)
     assert {"predicted", "measured", "error", "culprit", "rows"} <= set(found)
     assert "total" in ckio("compare", "tidy", at=machine).stdout
-
-
-def test_bad_models_and_options_of_run_get_one_line(machine: Path) -> None:
-    rest = ("--steps", 5, *NODE, "--into", "no")
-    for words, said in (
-        (["vorticty"], "did you mean vorticity"),
-        (["vorticity", "--set", "gird=3"], "'gird'"),
-        (["vorticity", "--set", "grid=-3"], "grid"),
-    ):
-        assert said in complaint("run", *words, *rest, at=machine)
 
 
 # Demo

@@ -16,7 +16,7 @@ from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine
 from ckio.schedule.replay import validate
 from ckio.schedule.text import dumps, loads
-from ckio.testing import CountingModel, Throttled, t, x
+from ckio.testing import CountingModel, Throttled, t
 
 from .cases import TAPE, completed, level
 
@@ -125,7 +125,7 @@ def test_a_restart_saves_time_on_every_planner_that_is_tried() -> None:
     assert makespan(auto(replace(chain, tape_restarts=False), machine), machine) == 237
 
 
-X_0, T_0, T_1 = x(0), t(0), t(1)
+T_0 = t(0)
 RESTARTING = (
     Record(0, 1),
     Write(T_0, 0),
