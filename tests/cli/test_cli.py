@@ -185,7 +185,7 @@ def test_files_that_cannot_be_read_or_written_get_one_line(place: Path) -> None:
         ([*plan, "node.toml", "-o", "x" * 300], "File name too long; give another path"),
         ([*plan, "node.toml", "-o", "nowhere/p"], "nowhere/p cannot be written: there is no dir"),
         ([*run, "taken"], "taken: it is not empty (mine)"),
-        (["show", "r"], "r: is a directory; name a file in it, e.g. r/schedule.txt"),
+        (["simulate", "r"], "r: is a directory; name a file in it, e.g. r/schedule.txt"),
         (["inspect", "x" * 300], "File name too long; give another path"),
         (["compare", "x" * 300, "r"], "File name too long; give another path"),
         (["run", "m:m", "--archive", "x" * 300], "File name too long; give another path"),
