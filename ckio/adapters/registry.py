@@ -201,14 +201,16 @@ def _attribute(module: ModuleType, attributes: str, name: str) -> Any:
 
 
 def _only_model(module: ModuleType, name: str) -> Callable[..., Any]:
-    """Return the only model class of a file; raises BadInput if it defines none or several."""
-    models = {
-        thing.__name__: thing
-        for thing in vars(module).values()
-        if inspect.isclass(thing)
-        and thing.__module__ == module.__name__
-        and not (thing.__name__.startswith("_") or inspect.isabstract(thing))
-        and all(hasattr(thing, method) for method in METHODS)
+    """Return the only model of a file: a class, or what `ckio.functions` returns.
+
+    Raises BadInput if it defines none or several.
+    """
+    models: dict[str, Callable[..., Any]] = {
+        name: thing
+        for name, thing in vars(module).items()
+        if not name.startswith("_")
+        and getattr(thing, "__module__", "") == module.__name__
+        and (makes_models(thing) or (inspect.isclass(thing) and _is_model(thing)))
     }
     if len(models) == 1:
         return next(iter(models.values()))
@@ -222,6 +224,15 @@ def _only_model(module: ModuleType, name: str) -> Callable[..., Any]:
         f" {', '.join(METHODS)}; define them, or name a function that returns the model after a"
         " colon"
     )
+
+
+def makes_models(thing: object, /) -> bool:
+    """Return whether an object is what `ckio.functions` returns: a function that makes models."""
+    return callable(getattr(thing, "model_of", None))
+
+
+def _is_model(thing: type) -> bool:
+    return not inspect.isabstract(thing) and all(hasattr(thing, method) for method in METHODS)
 
 
 def _parameters(factory: Callable[..., Any]) -> list[inspect.Parameter] | None:

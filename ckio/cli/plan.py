@@ -123,8 +123,7 @@ def command(
             seconds_with = simulate(schedule, machine, overlap=overlap).makespan
             schedule = replace(schedule, overlap=overlap, makespan=seconds_with)
         figures |= {"makespan": schedule.makespan, **overlap_figures(schedule)}
-    predicted = simulate(schedule, machine, overlap=overlap) if overlap else None
-    space = space_of(schedule, machine, predicted)
+    space = space_of(schedule, machine, overlap)
     figures |= {"lossy": lossy(machine), "needs": space._asdict()}
     if output is not None:
         write_file(output, dumps(schedule, machine, overlap=overlap))

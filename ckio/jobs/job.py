@@ -23,7 +23,7 @@ from ckio.jobs.directory import (
 )
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import check_names, controls_of, given_control, with_control
-from ckio.jobs.known import Known, facts_of, kind_of
+from ckio.jobs.known import Known, code_of, facts_of, kind_of
 from ckio.jobs.models import (
     GUARDED_IS_SLOW,
     Settings,
@@ -82,7 +82,7 @@ class Job:
     platform : Platform or path, optional
         The levels with their measured costs, from `ckio calibrate`. Without it, the levels given by
         `ram`, `disk` and `archive` are measured when the run begins, for a second or 3 % of the
-        predicted run, and the result is stored in the directory.
+        predicted run, and at length if `overlap` is given. The result is stored in the directory.
     ram : int or str, optional
         Memory for checkpoints, in bytes or as "2GiB". With no platform and none of these levels, it
         is half of the available memory.
@@ -381,6 +381,7 @@ class Job:
             stopper=stopper,
             plans=self._plans,
             replay=replay,
+            code=ranks.once(lambda: code_of(factory_of(self._make or ""))),
             costs=costs_known,
             **options,
         )

@@ -77,8 +77,11 @@ class Known:
         file = where / f"{name}-{xxhash.xxh3_64_hexdigest(json.dumps(kind).encode())}.json"
         unknown = cls(file, kind)
         # A file that was cut off, or that someone else has written, is measured anew.
-        with suppress(OSError, ValueError, TypeError, KeyError, BadInput):
-            read = json.loads(file.read_bytes())
+        with suppress(OSError, ValueError, LookupError, TypeError, RecursionError, BadInput):
+            checksum, _, text = file.read_text().partition("\n")
+            if checksum != xxhash.xxh3_128_hexdigest(text.encode()):
+                return unknown
+            read = json.loads(text)
             platform = Platform.loads(read["platform"], source=str(file))
             when, measured_for = float(read["when"]), read["steps"]
             (chain,) = platform.models.values()
@@ -104,10 +107,13 @@ class Known:
         data = {"kind": self.kind, "steps": steps, "when": time.time()}
         text = json.dumps({**data, "platform": platform.dumps()})
         own = self.file.with_suffix(f".{os.getpid()}")
-        with suppress(OSError):  # then the next run measures, too
+        try:
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            own.write_text(text)
+            own.write_text(f"{xxhash.xxh3_128_hexdigest(text.encode())}\n{text}")
             own.replace(self.file)
+        except OSError:  # the next run measures, too
+            with suppress(OSError):
+                own.unlink(missing_ok=True)
 
     def judge(self, predicted: float, measured: float, /) -> None:
         """Forget these costs if a run took 1.5 times its prediction in seconds, or less by that."""
@@ -141,7 +147,7 @@ def kind_of(
 
     `model` is its name with the settings, and `facts` are those of `facts_of`.
     """
-    code = _code(factory)
+    code = code_of(factory)
     if code is None:
         return None
     return {
@@ -175,11 +181,12 @@ def _suffices(measured_for: int | None, steps: int | None, advance: float) -> bo
     return asked <= _LONGER * had
 
 
-def _code(factory: Callable[..., Any]) -> str | None:
-    """Return a digest of the file in which a model is written."""
+def code_of(factory: Callable[..., Any]) -> str | None:
+    """Return a digest of the file in which a model is written; None if it cannot be read."""
     while isinstance(factory, functools.partial):
         factory = factory.func
-    function = inspect.unwrap(factory)
+    # What `ckio.functions` returns is written where its step is.
+    function = inspect.unwrap(getattr(factory, "model_of", factory))
     with suppress(OSError, TypeError):
         file = inspect.getsourcefile(function if callable(function) else type(function))
         return None if file is None else xxhash.xxh3_64_hexdigest(Path(file).read_bytes())

@@ -9,9 +9,9 @@ from ckio.actions.columns import RECORD
 from ckio.parallel.group import RankGroup
 from ckio.platform import Platform, memory_level
 from ckio.platform.readable import bytes_text
-from ckio.report.staging import staged
+from ckio.runner.overlapped import staged_sizes
 from ckio.schedule import Schedule, reservations
-from ckio.schedule.timeline import Timeline
+from ckio.schedule.policy import Overlap
 
 _MEMORY: Final = "ram"
 """The backend whose checkpoints are in the memory of the process."""
@@ -33,16 +33,13 @@ class Space(NamedTuple):
     files: int
 
 
-def space_of(schedule: Schedule, platform: Platform, predicted: Timeline | None = None, /) -> Space:
-    """Return the space that a schedule needs, on top of what the model itself needs.
-
-    The memory of overlapping transfers is that of the `predicted` timeline, if it is given.
-    """
+def space_of(schedule: Schedule, platform: Platform, overlap: Overlap, /) -> Space:
+    """Return the space that a schedule needs with this overlap, besides what the model needs."""
     chain, actions = schedule.chain, schedule.actions
-    lent = memory_level(platform)
-    staging = 0
-    if predicted is not None and len(predicted.transfers):
-        staging = staged(predicted, chain, platform).peak_bytes
+    lent, staging = memory_level(platform), 0
+    if overlap:
+        _, sizes = staged_sizes(schedule, platform, overlap)
+        staging = sum(nbytes * count for nbytes, count in sizes.items())
     memory = chain.largest("adjoint") + (staging if lent is None else 0)
     recorded = actions.take(actions.op == RECORD)
     memory += int(chain.tape_bytes_of(recorded.begin, recorded.end).max(initial=0))

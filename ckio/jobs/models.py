@@ -21,6 +21,7 @@ from ckio.adapters.registry import (
     find_model,
     lossless_codecs,
     make,
+    makes_models,
     plain,
     takes,
 )
@@ -159,6 +160,8 @@ def maker(
 
     def own() -> Any:
         fresh = make(what, factory, given)
+        if makes_models(fresh):  # a function that returns what `ckio.functions` does
+            fresh = fresh()
         check_has(what, fresh, METHODS)
         return fresh if wrap is None else wrap(fresh)
 

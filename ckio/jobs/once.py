@@ -1,5 +1,6 @@
 """`gradient`: one gradient in this process, of which no file is left."""
 
+import inspect
 import re
 import shutil
 import signal
@@ -10,13 +11,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from ckio.errors import CkioError
+from ckio.errors import BadInput, CkioError
 from ckio.jobs.directory import all_ranks
 from ckio.jobs.job import Job
 from ckio.jobs.result import Result, refuse_unverified
 from ckio.jobs.resume import remove_checkpoints
 from ckio.model.comm import Comm
 from ckio.platform.places import place_of
+from ckio.platform.readable import did_you_mean
 
 _OF_FILES: Final = re.compile(r" (is|are) (left )?in ")
 """In notes of an error: where files are that could be used to resume the run."""
@@ -32,7 +34,8 @@ def gradient(
 ) -> Result:
     """Return J and its gradient, computed with checkpoints, and leave no file behind.
 
-    Levels are measured for a second, or 3 % of the predicted run. To repeat a run, resume it or
+    Levels are measured for a second, or 3 % of the predicted run, and at length if `overlap` is
+    given. To repeat a run, resume it or
     read its result later, use `Job`, which does the same in a directory.
 
     Parameters
@@ -61,6 +64,9 @@ def gradient(
     KeyboardInterrupt
         After SIGINT or SIGTERM; no file is left then, either.
     """
+    known = inspect.signature(Job).parameters.keys() - {"directory", "model", "steps", "comm"}
+    for name in options.keys() - known:
+        raise BadInput(f"gradient: there is no option {name!r}; {did_you_mean(name, known)}")
     given = {name: options.get(name) for name in ("disk", "archive")}
     places = [place_of(name, it).path.absolute() for name, it in given.items() if it is not None]
     with all_ranks(comm) as ranks, _ended_by_sigterm(), _without_new_directories(places):

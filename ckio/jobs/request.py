@@ -44,7 +44,7 @@ SURVIVING: Final = (*_SAME, *_REPLACED, *_EITHER)
 _TYPES: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
     **dict.fromkeys(("model", "planner"), (str, "text")),
     **dict.fromkeys(("every", "mtbf", "walltime"), ((int, float), "seconds")),
-    **dict.fromkeys(("by_variable", *_EITHER), (bool, "true or false")),
+    **dict.fromkeys(("by_variable", "check", "guarded", *_EITHER), (bool, "true or false")),
     "settings": (dict, "a table"),
     "steps": (int, "a whole number"),
     "overlap": ((str, Overlap), "a policy"),
@@ -184,6 +184,8 @@ class Manifest:
         The digest of the controls at the start; None if the model has no controls.
     given : str or None
         The checksum of the file of the controls in the run's directory; None if none were given.
+    code : str or None
+        The digest of the file in which the model is written; None if it could not be read.
     chain : Chain
         The number of steps, and the costs of the model when the run began, because a resumed run
         does not measure again. It has no steps during the forward sweep of a run of unknown length.
@@ -207,6 +209,7 @@ class Manifest:
     request: Request
     control: str | None
     given: str | None = None
+    code: str | None = None
     chain: Chain
     variables: str | None = None
     platform: str

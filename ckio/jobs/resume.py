@@ -24,8 +24,9 @@ from ckio.jobs.directory import (
 )
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import given_control, read_control, with_control
+from ckio.jobs.known import code_of
 from ckio.jobs.levels import called, may_exist, opened
-from ckio.jobs.models import maker, variables_of
+from ckio.jobs.models import factory_of, maker, variables_of
 from ckio.jobs.planning import Planning, planner_call, policy, with_working_memory
 from ckio.jobs.request import Manifest, Request
 from ckio.jobs.result import Result, read_back
@@ -126,6 +127,13 @@ def _maker_of_same(
     if every := [text for each in ranks.gather(different) for text in each]:
         reason = f"{every[0]}; its data, its code or its environment has changed"
         raise _another_run(directory, [reason])
+    if manifest.code not in (None, ranks.once(lambda: code_of(factory_of(make)))):
+        log.warning(
+            "%s: the file of the model has changed since this run was begun; what it has computed"
+            " is of the old code: begin a new run in another directory, unless both compute the"
+            " same",
+            directory.path,
+        )
     # The states of steps 0 and 1 are those that have just been compared.
     replay.marks = {step: marks for step, marks in mine.items() if step > 1}
     replay.earlier = frozenset(replay.marks)

@@ -118,6 +118,8 @@ class Attempt:
         The plans that the same job has made so far, which are used again.
     replay : ReplayCheck
         The states that are compared when they are computed again.
+    code : str or None
+        The digest of the file in which the model is written; None if it could not be read.
     costs : Known or None
         Where the costs are stored for later runs; None if nowhere.
     """
@@ -132,6 +134,7 @@ class Attempt:
     ranks: RankGroup = ALONE
     plans: list[tuple[Planning, Plan]] = field(default_factory=list)
     replay: ReplayCheck = field(default_factory=ReplayCheck)
+    code: str | None = None
     costs: Known | None = None
 
     @property
@@ -331,6 +334,7 @@ def write_manifest(
         request=replace(request, planner=planning.planner, overlap=attempt.overlap),
         control=control_digest(optional(model).control, ranks),
         given=given,
+        code=attempt.code,
         chain=replace(planning.chain, variables=None),
         variables=variables_digest(planning.chain.variables),
         platform=planning.platform.digest(),
@@ -502,7 +506,7 @@ def perform(
     """
     overlap, schedule = bool(attempt.overlap), plan.schedule
     earlier = history.earlier(attempt.name, overlap=overlap)
-    space = space_of(schedule, plan.platform, plan.predicted)
+    space = space_of(schedule, plan.platform, attempt.overlap)
     expected = expected_bytes(space, attempt.ranks)
     attempt.display.tell(_expected(expected, space.files, attempt.ranks))
     with _watching(attempt, plan) as (tick, watch):

@@ -8,7 +8,7 @@ import numpy as np
 from ckio.actions.checks import describe
 from ckio.errors import BadInput, RunFailed
 from ckio.model import ArrayModel, Arrays
-from ckio.model.arrays import Array
+from ckio.model.arrays import Array, check_unmasked
 
 Tree = Any
 """One array, or a mapping of names to arrays."""
@@ -96,6 +96,7 @@ def functions(
         return model
 
     make.__module__, make.__qualname__ = step.__module__, getattr(step, "__qualname__", "step")
+    make.model_of = step  # type: ignore[attr-defined]
     return make
 
 
@@ -184,6 +185,7 @@ def _arrays(what: str, tree: Tree) -> dict[str, Array]:
     named = tree if isinstance(tree, Mapping) else {_ALONE[what]: tree}
     arrays = {}
     for name, value in named.items():
+        check_unmasked(f"functions: {what}: {name!r}", value)
         try:
             array = np.array(value)
         except (TypeError, ValueError):
@@ -192,7 +194,7 @@ def _arrays(what: str, tree: Tree) -> dict[str, Array]:
         if not isinstance(name, str) or name == "J" or not is_exact:
             raise BadInput(
                 f"functions: {what}: {name!r} is {describe(value)} of type {array.dtype}; give"
-                " arrays of floating-point numbers of at most 64 bits, such as np.zeros(8), with"
+                " floating-point numbers of at most 64 bits, such as 3.0 or np.zeros(8), with"
                 " names other than 'J'"
             )
         arrays[name] = array
@@ -224,6 +226,7 @@ def _two(function: str, what: str, returned: object, i: int) -> tuple[Any, Any]:
     """Return the two results of a function."""
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise RunFailed(
-            f"step {i}: {function} returned {describe(returned)}; it must return two values: {what}"
+            f"step {i}: {function} returned {describe(returned)}; it must return two values, as a"
+            f" tuple: {what}"
         )
     return returned

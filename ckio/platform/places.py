@@ -49,6 +49,11 @@ def place_of(what: str, given: object, /) -> Place:
     text = os.fspath(given) if isinstance(given, os.PathLike) else given
     if not isinstance(text, str) or "\0" in text:
         raise BadInput(f"{what} = {given!r}; give a path, such as scratch or scratch:100GB")
+    if not _is_text(text):
+        raise BadInput(
+            f"{what} = {given!r}: the absolute path is not UTF-8, and files of a run could not name"
+            " it; give another path"
+        )
     head, colon, tail = text.rpartition(":")
     capacity = _size(tail) if colon else None
     if capacity is None and _MISTYPED.fullmatch(tail if colon else ""):
@@ -60,6 +65,15 @@ def place_of(what: str, given: object, /) -> Place:
             " like, such as scratch:100GB; an absolute path may have any name"
         )
     return Place(path_of(path), capacity)
+
+
+def _is_text(path: str) -> bool:
+    """Return whether the absolute path is UTF-8, as the files are in which it is stored."""
+    try:
+        str(Path(path).absolute()).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _size(text: str) -> int | None:

@@ -317,13 +317,7 @@ def make_staging(
     /,
 ) -> Staging:
     """Return the staging memory for a run; raises LevelFull if there is not enough memory."""
-    writes, reads = (_far(schedule, platform, op) for op in (WRITE, READ))
-    behind, ahead = _counts(schedule, overlap, writes, reads)
-    overlap = replace(overlap, write_behind=behind, read_ahead=ahead)
-    wanted = {
-        nbytes: min(behind, writes.get(nbytes, 0)) + min(ahead, reads.get(nbytes, 0))
-        for nbytes in writes.keys() | reads.keys()
-    }
+    overlap, wanted = staged_sizes(schedule, platform, overlap)
     memory = memory_level(platform)
     lender = None if memory is None else unwrapped(backends[memory])
     space = optional(model).space
@@ -335,6 +329,19 @@ def make_staging(
     near = dict(enumerate(slots_of(schedule, platform, model))).get(memory, {})
     backends[memory].reserve(_together(near, wanted, platform.levels[memory].capacity))
     return Staging(lender, platform, overlap)
+
+
+def staged_sizes(
+    schedule: Schedule, platform: Platform, overlap: Overlap, /
+) -> tuple[Overlap, Sizes]:
+    """Return the overlap for which there is memory, and the checkpoints that it may stage."""
+    writes, reads = (_far(schedule, platform, op) for op in (WRITE, READ))
+    behind, ahead = _counts(schedule, overlap, writes, reads)
+    wanted = {
+        nbytes: min(behind, writes.get(nbytes, 0)) + min(ahead, reads.get(nbytes, 0))
+        for nbytes in writes.keys() | reads.keys()
+    }
+    return replace(overlap, write_behind=behind, read_ahead=ahead), wanted
 
 
 def _far(schedule: Schedule, platform: Platform, op: int) -> Sizes:

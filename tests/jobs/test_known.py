@@ -3,18 +3,34 @@
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import xxhash
 
 from ckio import Affine, ArrayModel, Chain, Job, Level, Platform
+from ckio.adapters.registry import find_model
 from ckio.errors import BadInput
 from ckio.jobs.display import Display
-from ckio.jobs.known import Known, facts_of, kind_of
+from ckio.jobs.known import Known, code_of, facts_of, kind_of
 from ckio.models.burgers import Burgers
 
 STEPS = 20
+
+
+FUNCTIONS = """
+import ckio
+
+def step(x, p, i):
+    return p * x, x  # {text}
+
+def adjoint(xbar, x, p, i):
+    return p * xbar + 1, x * xbar
+
+model = ckio.functions(step, adjoint, 1.0, 0.5)
+"""
 
 
 class Notes(Display):
@@ -184,14 +200,22 @@ def test_costs_by_which_a_run_was_far_off_are_forgotten(cache, predicted, measur
     assert (Known.of(kind(), 10).platform is not None) == stays
 
 
+def sealed(data: object) -> bytes:
+    text = json.dumps(data)
+    return f"{xxhash.xxh3_128_hexdigest(text.encode())}\n{text}".encode()
+
+
 def test_costs_that_are_old_or_damaged_are_not_used(cache, monkeypatch):
     known = Known.of(kind(), 10)
     known.keep(PLATFORM, 10)
     whole = known.file.read_bytes()
     assert list(cache.iterdir()) == [known.file]
-    other = json.dumps(json.loads(whole) | {"kind": {}})
-    no_model = json.dumps(json.loads(whole) | {"platform": Platform(()).dumps()})
-    for damaged in (b"", whole[:-40], b"[]", b"{}", other.encode(), no_model.encode(), b"\xff"):
+    _, _, text = whole.partition(b"\n")
+    other = sealed(json.loads(text) | {"kind": {}})
+    no_model = sealed(json.loads(text) | {"platform": Platform(()).dumps()})
+    flipped = whole.replace(b"tape = 4", b"tape = 5")
+    assert flipped != whole
+    for damaged in (b"", whole[:-40], b"[]", sealed({}), other, no_model, b"\xff", flipped, text):
         known.file.write_bytes(damaged)
         assert Known.of(kind(), 10).platform is None
     known.file.write_bytes(whole)
@@ -208,3 +232,15 @@ def test_a_cache_that_cannot_be_written_fails_no_run(tmp_path, monkeypatch):
     Known.of(kind(), 10).keep(PLATFORM, 10)
     monkeypatch.setenv("CKIO_CACHE", "off")
     assert Known.of(kind(), 10) is None
+
+
+def test_the_code_of_two_functions_is_that_of_their_file(tmp_path):
+    """Two files have functions of the same names and sizes."""
+
+    def model(text):
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.py"
+        path.write_text(FUNCTIONS.format(text=text))
+        return find_model(str(path))
+
+    assert code_of(model("one")) != code_of(model("another"))
+    assert code_of(partial(Burgers)) == code_of(Burgers)

@@ -1,5 +1,6 @@
 """A level in a word: a path, perhaps with a size."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,11 @@ def test_a_size_or_an_option_is_no_path(text: str) -> None:
 def test_a_mistyped_size_is_no_name(text: str) -> None:
     with pytest.raises(BadInput, match=r"is not a size; write it as in scratch:1.5GB"):
         place_of("disk", text)
+
+
+def test_a_path_that_is_no_text_is_refused() -> None:
+    with pytest.raises(BadInput, match="not UTF-8, and files of a run could not name it"):
+        place_of("disk", os.fsdecode(b"d\xff\xfe"))
 
 
 @pytest.mark.parametrize("given", ["a\0b", 5, b"x"])

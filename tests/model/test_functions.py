@@ -263,3 +263,50 @@ def test_what_an_adjoint_must_return_is_said(message: str) -> None:
 def test_wrong_arguments_are_refused(given: tuple[Any, ...], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         ckio.functions(*given)
+
+
+def test_masked_arrays_are_refused() -> None:
+    with pytest.raises(BadInput, match=r"x0: 'u' is a masked array.*array.filled"):
+        ckio.functions(step, adjoint, {"u": np.ma.masked_array(X0["u"], X0["u"] > 0.3)}, P)
+
+
+def test_an_option_that_is_not_known_is_named() -> None:
+    make = ckio.functions(step, adjoint, X0, P)
+    with pytest.raises(BadInput, match=r"gradient: there is no option 'ramm'; did you mean ram\?"):
+        ckio.gradient(make, steps=3, ramm="1MiB")
+    with pytest.raises(BadInput, match=r"check = 'no'; it must be true or false"):
+        ckio.gradient(make, steps=3, ram="1MiB", check="no")
+
+
+def test_a_function_that_returns_the_model_of_two_functions_makes_models(tmp_path: Path) -> None:
+    """A function, a name in a file, and the only model of a file."""
+    wanted = ckio.gradient(ckio.functions(step, adjoint, X0, P), steps=9, ram="1MiB")
+    found = ckio.gradient(lambda: ckio.functions(step, adjoint, X0, P), steps=9, ram="1MiB")
+    assert found.functional == wanted.functional
+    file = tmp_path / "pop.py"
+    file.write_text(
+        "import ckio\n\ndef step(x, p, i):\n    return p * x, x\n\n"
+        "def adjoint(xbar, x, p, i):\n    return p * xbar + 1, x * xbar\n\n"
+        "model = ckio.functions(step, adjoint, 1.0, 0.5)\n"
+    )
+    for name in (str(file), f"{file}:model"):
+        assert ckio.gradient(name, steps=3, ram="1MiB").functional == 1.75
+
+
+def test_a_run_whose_model_has_changed_since_says_so(tmp_path: Path) -> None:
+    """The states are the same, so that nothing else tells."""
+    file, wrong = tmp_path / "pop.py", "p * xbar + 2, x * xbar"
+    text = (
+        "import ckio\n\ndef step(x, p, i):\n    return p * x, x\n\n"
+        f"def adjoint(xbar, x, p, i):\n    return {wrong}\n\n"
+        "model = ckio.functions(step, adjoint, 1.0, 0.5)\n"
+    )
+    file.write_text(text)
+    job = [sys.executable, "-m", "ckio", "run", str(file), "--steps", "3", "--ram", "1MiB"]
+    words = [*job, "--resume", "--into", str(tmp_path / "run")]
+    first = subprocess.run(words, capture_output=True, text=True, check=True)
+    again = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "has changed since" not in first.stderr + again.stderr
+    file.write_text(text.replace(wrong, "p * xbar + 1, x * xbar"))
+    later = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "the file of the model has changed since this run was begun" in later.stderr
