@@ -180,12 +180,6 @@ def results() -> str:
     return (record.RESULTS / "which_schedule.txt").read_text(encoding="utf-8")
 
 
-def test_the_page_has_a_paragraph_for_every_planner() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    told = re.findall(r"^\*\*`([^`]+)`\*\*", page, flags=re.MULTILINE)
-    assert sorted(told) == names("planners")
-
-
 def test_the_table_of_the_page_is_a_part_of_the_results() -> None:
     rows = read(results(), "makespans, 1000 steps")
     assert sorted(rows) == compared()

@@ -75,7 +75,7 @@ def machine(model: Any, **options: Any) -> tuple[Chain, Platform]:
 
 
 def test_the_page_shows_parts_of_the_files_and_links_to_them() -> None:
-    assert len(BLOCKS) == 5
+    assert BLOCKS
     assert all(any(block in text for text in FILES.values()) for block in BLOCKS)
     assert all(f"(../../examples/c_solver/{name})" in PAGE for name in FILES)
 
