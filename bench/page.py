@@ -109,17 +109,6 @@ FIGURES: Sequence[Figure] = (
         "^ .*first s",
     ),
     Figure(
-        "How long does the first gradient of a flow solver in JAX take?",
-        "The loop is 900 steps of Kolmogorov flow by jax-cfd. `first s` includes planning and"
-        " compilation, and `later s` does not. Each `CPU s` is the processor time of the column"
-        " before it. `difference` is that of the gradient from nested `jax.checkpoint`, in"
-        " float32.",
-        "jax_flow",
-        "jax_flow",
-        "^ .*first s",
-        "^plain|^nested|^equinox|^ckio  ",
-    ),
-    Figure(
         "How long does a gradient on a GPU take?",
         "The model is a wave in three dimensions (`examples/wave3d`), with a state of 0.5 GB."
         " Checkpoints may take 8 GB of the memory of the device. `nested` is nested"
