@@ -23,7 +23,8 @@ def commands(page: str) -> list[str]:
 
 @pytest.mark.slow
 def test_its_commands_work_in_an_empty_directory(tmp_path: Path) -> None:
-    ours = [line for line in commands("README.md") if line.startswith("ckio") and line != "ckio demo"]
+    lines = commands("README.md")
+    ours = [line for line in lines if line.startswith("ckio") and line != "ckio demo"]
     assert ours
     for line in ours:
         words = [str(CKIO), *shlex.split(line)[1:]]
