@@ -41,7 +41,3 @@ def test_perform_holds_no_more_for_twice_the_actions() -> None:
     short, long = runner.Work.of(4000), runner.Work.of(8000)
     more = runner.sink_bytes(long) - runner.sink_bytes(short)
     assert more < 8 * (len(long.calls) - len(short.calls))
-
-
-def test_the_table() -> None:
-    assert "perform" in runner.table(400, 2)

@@ -15,6 +15,7 @@ from ckio.calibrate import calibrate  # now, because the package has the same na
 if TYPE_CHECKING:
     from ckio.actions import Field, Key, Kind
     from ckio.actions.variables import Flow, Step
+    from ckio.adapters.scratch import run
     from ckio.backends.compressed import Compressed
     from ckio.backends.directory import Directory
     from ckio.backends.hdf5 import Hdf5
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from ckio.programs.compiled import program
     from ckio.report import compare
     from ckio.report.render import render
-    from ckio.runner import run
     from ckio.runner.unknown import run_to_end
     from ckio.schedule import Schedule
     from ckio.schedule.policy import Overlap
@@ -109,7 +109,7 @@ _MODULES: Final = {
     "plan": "planners.fastest",
     "program": "programs.compiled",
     "render": "report.render",
-    "run": "runner",
+    "run": "adapters.scratch",
     "run_to_end": "runner.unknown",
     "simulate": "sim.engine",
     "sizes_of": "model",

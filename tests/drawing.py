@@ -44,9 +44,11 @@ def random_chain(random: Random, /, *, most_steps: int = 8) -> Chain:
     for name in random.sample(COSTS, random.choice((0, 0, 1, 3, 6))):
         costs[name] = [random.randint(0, 9) for _ in range(steps)]
     if random.random() < 0.5:
-        least = int(np.min(costs["record"]))
-        some = [random.randint(0, least) for _ in range(steps)]
-        costs["record_only"] = random.choice((some, some[0]))
+        record, advance = (np.broadcast_to(costs[it], steps) for it in ("record", "advance"))
+        saved = [random.randint(0, int(most)) for most in np.minimum(record, advance)]
+        some = (record - saved).tolist()
+        are_alike = not any(isinstance(costs[it], list) for it in ("record", "advance"))
+        costs["record_only"] = random.choice((some, some[0])) if are_alike else some
     return Chain(steps=steps, **costs)
 
 
@@ -313,11 +315,6 @@ def any_schedules() -> st.SearchStrategy[Case]:
     return _strategy(random_any)
 
 
-def mutated_schedules() -> st.SearchStrategy[Case]:
-    """Return a strategy of legal cases with one random change."""
-    return _strategy(lambda random: mutated(random, random_legal(random)))
-
-
 @st.composite
 def untidy_schedules(draw: st.DrawFn) -> Case:
     """Draw a legal case whose costs are arbitrary floats, whose sum depends on the order."""
@@ -334,6 +331,9 @@ def untidy_schedules(draw: st.DrawFn) -> Case:
         for name in SECONDS
     }
     if schedule.chain.record_only is not None:
-        costs["record_only"] = float(np.min(costs["record"])) * draw(st.floats(0, 1))
+        record, advance = (np.broadcast_to(costs[it], steps) for it in ("record", "advance"))
+        costs["record_only"] = (
+            record - draw(st.floats(0, 1)) * np.minimum(record, advance)
+        ).tolist()
     chain = replace(schedule.chain, **costs)
     return Schedule(chain, schedule.actions, schedule.stored), replace(platform, levels=levels)

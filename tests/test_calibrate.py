@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_models import Decay
 
 from ckio.actions import Advance, Buffers, Key, Kind, Layout, Record
 from ckio.actions.columns import ADVANCE, Actions
@@ -17,7 +18,6 @@ from ckio.calibrate import MARGIN, Sample, calibrate, fit, measure_model
 from ckio.calibrate.samples import seconds_of, typical
 from ckio.compression import Zstd
 from ckio.errors import BadInput, UnsupportedKind
-from ckio.model import ArrayModel
 from ckio.model.arrays import Arrays
 from ckio.platform import Affine, Level
 from ckio.platform.chain import Chain
@@ -100,23 +100,6 @@ def test_a_level_that_compresses_counts_what_it_stores() -> None:
     assert found.levels[0].ratio < 0.5
     noise = calibrate({"ram": Compressed(Ram(), Zstd())}, [5000], repeats=1)
     assert 1.0 <= noise.levels[0].ratio <= 1.1 * MARGIN
-
-
-class Decay(ArrayModel):
-    """x' = 0.9 x for a given number of steps."""
-
-    def __init__(self, size: int = 10, *, steps: int | None = None) -> None:
-        self.steps = steps
-        super().__init__({"x": np.ones(size), "J": 0.0}, control={"x": np.ones(size)})
-
-    def step(self, state: Arrays, i: int, /) -> None:
-        state["x"] *= 0.9
-
-    def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
-        adjoint["x"] *= 0.9
-
-    def finished(self, state: Arrays, i: int, /) -> bool:
-        return i == self.steps
 
 
 class DecayOfStatesOnly(Decay):

@@ -147,7 +147,11 @@ def _import_file(name: str, file: Path) -> ModuleType:
     private = f"{_PRIVATE}{re.sub('[^A-Za-z0-9_]', '_', path.stem)}_{digest}"
     if private in sys.modules:
         return sys.modules[private]
-    if not path.is_file():
+    try:
+        exists = path.is_file()
+    except OSError as error:
+        raise BadInput(f"model {name!r}: {str(file)!r}: {error.strerror}") from None
+    if not exists:
         siblings = [str(file.with_name(it.name)) for it in path.parent.glob("*.py")]
         question = _near(str(file), siblings)
         raise BadInput(f"model {name!r}: there is no file {str(file)!r}{question}")
@@ -161,7 +165,9 @@ def _import_file(name: str, file: Path) -> ModuleType:
         del sys.modules[private]
         if not isinstance(error, Exception | SystemExit):
             raise
-        raise BadInput(f"model {name!r} cannot be imported: {_text_of(error)}") from error
+        in_package = isinstance(error, ImportError) and "relative import" in str(error)
+        hint = "; it is part of a package: write MODULE:ATTRIBUTE" * in_package
+        raise BadInput(f"model {name!r} cannot be imported: {_text_of(error)}{hint}") from error
     return module
 
 

@@ -1,10 +1,11 @@
 """The levels of a platform for temporary use, whose files are removed at the end."""
 
+import logging
 import secrets
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final, Self
 
 import numpy as np
@@ -14,8 +15,17 @@ from ckio.actions import Field, Key, Kind, Layout
 from ckio.adapters import registry
 from ckio.backends.base import Backend
 from ckio.errors import BadInput, StorageError
+from ckio.model import Model
 from ckio.model.arrays import as_bytes, copy, empty
 from ckio.platform import Platform
+from ckio.platform.clock import Clock
+from ckio.runner import Stop, Watcher
+from ckio.runner import run as run_on
+from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Timeline
+
+log = logging.getLogger("ckio")
 
 _NATIVE: Final = "biufc"
 """The kinds of NumPy's dtypes that are plain numbers."""
@@ -113,6 +123,89 @@ class Scratch:
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         with suppress(StorageError) if error is not None else ExitStack():
             self.close()
+
+
+@contextmanager
+def temporary(
+    platform: Platform, backends: Sequence[Backend] | None = None, /
+) -> Iterator[Sequence[Backend]]:
+    """Yield these open levels, or open those of the platform and remove their files at the end.
+
+    If files cannot be removed, this is only a warning, because no result depends on it.
+    """
+    if backends is not None:
+        yield backends
+        return
+    scratch = Scratch(platform)
+    try:
+        yield scratch.backends
+    finally:
+        try:
+            scratch.close()
+        except (StorageError, OSError) as error:
+            log.warning("the files of a temporary level remain: %s", error)
+
+
+def run(
+    schedule: Schedule,
+    platform: Platform,
+    model: Model,
+    backends: Sequence[Backend] | None = None,
+    /,
+    *,
+    overlap: Overlap | None = None,
+    clock: Clock | None = None,
+    watch: Watcher | None = None,
+    stop: Stop | None = None,
+) -> Timeline:
+    """Perform a schedule and return the begin and end of each action, in seconds from the start.
+
+    Parameters
+    ----------
+    schedule
+        The actions. Before the first one, the whole schedule is checked by the rules of `Machine`.
+    platform
+        The platform for which the schedule was planned, with names and capacities of the levels.
+    model
+        A fresh model at x_0, or the model from which the keys in `schedule.stored` were saved.
+    backends
+        One open storage level for each level of the platform, in the same order. They stay open.
+        Without them, the levels are opened for this run, and their files are removed at the end.
+    overlap
+        How many transfers may be concurrent with the computation, by the rules of `ckio.overlap`;
+        by default, the policy of the schedule.
+        There is one thread for each channel. All writes are complete when this function returns.
+    clock
+        The clock for all times; by default the clock of the machine.
+    watch
+        Function that is called with each event after it has happened. If it raises an error, the
+        run ends immediately with this error.
+    stop
+        Function that is called from time to time, also within long actions. If it returns True,
+        `Stopped` is raised; see `perform`, which is for callers that need no timeline or leave
+        the run before its end.
+
+    Raises
+    ------
+    IllegalAction
+        The schedule breaks a rule of `Machine`.
+    BadInput
+        The arguments do not fit together, or the plan does not fit the levels. This is raised
+        before the first action.
+    StorageError
+        A level failed. The message has the name of the level and the action; `level` and `action`
+        are their numbers. The stored checkpoints are intact.
+    Stopped
+        `stop` returned True.
+    RunFailed
+        The model finished before the last step of the schedule; or the model or a backend raised an
+        error that is not one of ckio's. Then this error is the `__cause__`, and the message names
+        the action.
+    """
+    with temporary(platform, backends) as levels:
+        return run_on(
+            schedule, platform, model, levels, overlap=overlap, clock=clock, watch=watch, stop=stop
+        )
 
 
 def _closed(stack: ExitStack) -> None:

@@ -21,6 +21,7 @@ from ckio.cli.options import (
 )
 from ckio.errors import BadInput
 from ckio.jobs.adjoints import cost_of_a_kill, expected_makespan, first_plan
+from ckio.jobs.memory import space_of
 from ckio.jobs.planning import Planning, overlap_figures, plan_of, policy
 from ckio.jobs.sweeping import Row, Sweep, sweep
 from ckio.planners.table import PLANNERS
@@ -122,7 +123,9 @@ def command(
             seconds_with = simulate(schedule, machine, overlap=overlap).makespan
             schedule = replace(schedule, overlap=overlap, makespan=seconds_with)
         figures |= {"makespan": schedule.makespan, **overlap_figures(schedule)}
-    figures["lossy"] = lossy(machine)
+    predicted = simulate(schedule, machine, overlap=overlap) if overlap else None
+    space = space_of(schedule, machine, predicted)
+    figures |= {"lossy": lossy(machine), "needs": space._asdict()}
     if output is not None:
         write_file(output, dumps(schedule, machine, overlap=overlap))
     if mtbf is not None:
@@ -252,6 +255,9 @@ def show(figures: dict[str, Any], /) -> None:
         for level in figures["levels"]
     ]
     console.print_table("", header, rows)
+    memory, files = (bytes_text(nbytes) for nbytes in figures["needs"].values())
+    more = f", and {files} of files" if figures["needs"]["files"] else ""
+    click.echo(f"needs {memory} of memory in addition to a forward run{more}")
     if "failures" in figures:
         click.echo(figures["failures"]["text"])
 

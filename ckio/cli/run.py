@@ -159,7 +159,8 @@ def _show(result: Result, into: Path, /, *, as_json: bool) -> None:
             console.print_json(result.figures)
         else:
             show(result)
-            click.echo(f"the plan, both timelines and the result are in {into}")
+            where = f"the plan, both timelines and the result are in {into}"
+            click.echo(f"{where}; `ckio show {into} --html run.html` draws them")
     except OSError as error:
         raise RunFailed(
             f"stdout cannot be written: {error.strerror}; the run has ended, and its result is in"

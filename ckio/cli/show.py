@@ -17,7 +17,7 @@ from ckio.cli.files import (
     write_file,
 )
 from ckio.cli.options import with_example
-from ckio.jobs.directory import MEASURED, RESULT
+from ckio.jobs.directory import MEASURED, RESULT, SCHEDULE, is_run_directory
 from ckio.jobs.planning import naming_file
 from ckio.jobs.result import stored_run, verdict
 from ckio.platform import Platform
@@ -28,7 +28,11 @@ from ckio.schedule.timeline import Timeline
 
 
 @with_example("ckio show plan.txt --svg plan.svg")
-@click.argument("file", help="Schedule of `ckio plan -o`, or a timeline; - is stdin.", type=INPUT)
+@click.argument(
+    "file",
+    help="Schedule of `ckio plan -o`, a timeline, or the directory of a run; - is stdin.",
+    type=INPUT,
+)
 @out("--svg", metavar="OUT", help="Write the pictures to this SVG file; - is stdout.")
 @out("--html", metavar="OUT", help="Write an HTML page with the pictures.")
 @out(
@@ -46,12 +50,15 @@ def command(
     """Draw the schedule or the timeline in FILE, as text or as files.
 
     Use it to see which steps are stored, read and computed again. FILE was written by `ckio plan
-    -o`, `ckio simulate -o` or `ckio run`. Without further options, a picture in text is printed.
-    One of the files OUT may be -, which is stdout.
+    -o`, `ckio simulate -o` or `ckio run`; of the directory of a run, it is the measured timeline.
+    Without further options, a picture in text is printed. One of the files OUT may be -, which is
+    stdout.
 
     Pictures and traces show the actions over time. Therefore a schedule is simulated first. For a
     measured timeline, the HTML page shows the simulated timeline as well.
     """
+    if is_run_directory(file):
+        file /= MEASURED if (file / MEASURED).exists() else SCHEDULE
     found = read_document(file)
     files = [path for path in (svg, html, perfetto) if path is not None]
     if not files:

@@ -23,7 +23,7 @@ from ckio.jobs.directory import (
 )
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import check_names, controls_of, given_control, with_control
-from ckio.jobs.known import Known, kind_of
+from ckio.jobs.known import Known, facts_of, kind_of
 from ckio.jobs.models import (
     GUARDED_IS_SLOW,
     Settings,
@@ -41,7 +41,7 @@ from ckio.jobs.result import Result, read_back, refuse_unverified
 from ckio.jobs.resume import attempt_of, ended
 from ckio.jobs.run import Attempt, cleared_if_nothing_is_left, has_tapes, wrapping
 from ckio.jobs.stopping import Stopper
-from ckio.model import Array, sizes_of
+from ckio.model import Array
 from ckio.model.comm import Comm
 from ckio.parallel.group import RankGroup
 from ckio.planners.compared import Plan
@@ -158,13 +158,7 @@ class Job:
         self.directory = path_of(directory)
         self._make, self._comm = model, comm
         self._display = display or Display()
-        platform = None if platform is None else platform_of(platform)
-        self._levels_asked = words_of(ram, disk, archive)
-        if platform is not None and any(place is not None for place in self._levels_asked):
-            raise BadInput(
-                "ram, disk and archive cannot be given with a platform, which has levels of its"
-                " own; leave them out"
-            )
+        self._levels_asked = words_of(ram, disk, archive, platform=platform)
         # A list, because the jobs that `again` returns share it: they use what one has planned.
         self._plans = list[tuple[Planning, Plan]]()
         self.request = Request(
@@ -178,7 +172,7 @@ class Job:
             mtbf=_seconds(mtbf),
             allow_nan=allow_nan,
             allow_rounding=allow_rounding,
-            platform=platform,
+            platform=platform_of(platform),
             guarded=guarded,
             check=check,
             journal=path_of(journal) if isinstance(journal, str | os.PathLike) else journal,
@@ -401,13 +395,13 @@ class Job:
 
         `first` is a fresh model. The second value is where the costs are known from.
         """
-        request, factory, sizes = self.request, factory_of(self._make or ""), sizes_of(first)
+        request, factory, facts = self.request, factory_of(self._make or ""), facts_of(first)
         settings = settings_of_costs(factory, request.settings)
         name = identity(request.model or "", settings, ranks=ranks.size)
         levels = ranks.once(lambda: within_what_is_free(self._levels(ranks), ranks.size))
         at_length = request.overlap not in (None, SYNCHRONOUS)
         steps = None if at_length else request.steps
-        known = ranks.once(lambda: Known.of(kind_of(name, factory, sizes, levels), steps))
+        known = ranks.once(lambda: Known.of(kind_of(name, factory, facts, levels), steps))
         platform = None if known is None else known.on(levels)
         if known is not None and platform is not None:
             ago = age_text(time.time() - known.when)

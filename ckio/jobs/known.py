@@ -1,8 +1,8 @@
 """Costs that earlier runs have measured: the next run of the same kind begins at once.
 
-Two runs are of the same kind if the model has the same name, settings, code and sizes, and the
-levels are at the same paths of the same devices, on nodes whose names differ in digits only. Each
-kind has a file in `~/.cache/ckio` (or below `XDG_CACHE_HOME`). The variable CKIO_CACHE names
+Two runs are of the same kind if the model has the same name, settings, code and checkpoints, and
+the levels are at the same paths of the same devices, on nodes whose names differ in digits only.
+Each kind has a file in `~/.cache/ckio` (or below `XDG_CACHE_HOME`). The variable CKIO_CACHE names
 another directory, and `off` turns this off. Files may be removed at any time; then costs are
 measured again. So they are after a month, for a run that is much longer, and after a run that took
 1.5 times its prediction or more, or less by as much.
@@ -26,7 +26,7 @@ import xxhash
 from ckio import __version__
 from ckio.calibrate import seconds_of_brief
 from ckio.errors import BadInput
-from ckio.model import Sizes
+from ckio.model import Model, handed_by, optional, sizes_of
 from ckio.platform import Level, Platform
 from ckio.platform.readable import path_of
 
@@ -119,16 +119,27 @@ class Known:
                 self.file.unlink(missing_ok=True)
 
 
+def facts_of(model: Model, /) -> dict[str, Any]:
+    """Return the sizes of a fresh model's checkpoints in bytes, and what it declares of them."""
+    more = optional(model)
+    return {
+        **sizes_of(model),
+        "handed": sorted(kind.value for kind in handed_by(model)),
+        "tape_restarts": more.tape_restarts,
+        "records_late": more.records_late,
+    }
+
+
 def kind_of(
     model: str,
     factory: Callable[..., Any],
-    sizes: Sizes,
+    facts: Mapping[str, Any],
     levels: Sequence[Level],
     /,
 ) -> dict[str, Any] | None:
     """Return what makes runs the same kind; None if the code of the model cannot be read.
 
-    `model` is its name with the settings, and `sizes` are those of `sizes_of`, in bytes.
+    `model` is its name with the settings, and `facts` are those of `facts_of`.
     """
     code = _code(factory)
     if code is None:
@@ -136,7 +147,7 @@ def kind_of(
     return {
         "model": model,
         "code": code,
-        "sizes": {**sizes},
+        "facts": {**facts},
         "levels": [[it.name, it.backend, dict(it.options), _device(it)] for it in levels],
         "node": re.sub(r"\d+", "#", host.node()),
         "ckio": __version__,

@@ -8,7 +8,7 @@ import functools
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -66,7 +66,7 @@ class Planning:
     call: Planner
     overlap: Policy = SYNCHRONOUS
     tapes: bool = True
-    unmeasured: tuple[str, ...] = ()
+    unmeasured: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def decides(self) -> bool:

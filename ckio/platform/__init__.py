@@ -319,6 +319,7 @@ class Platform:
         ram: int | str | None = None,
         disk: str | os.PathLike[str] | None = None,
         archive: str | os.PathLike[str] | None = None,
+        ranks: int = 1,
     ) -> "Platform":
         """Return a platform of levels in words, whose costs are usual ones and not measured.
 
@@ -330,6 +331,9 @@ class Platform:
         disk, archive : path, optional
             A directory for files of checkpoints, and an HDF5 file for checkpoints; with a capacity,
             as in "/scratch:200GiB". By default it is 90 % of what is free there.
+        ranks : int
+            The number of ranks that share the memory and the disks. Capacities that are given are
+            those of one rank.
 
         Raises
         ------
@@ -338,8 +342,8 @@ class Platform:
         """
         from ckio.platform import places  # imported here because it imports this module
 
-        levels = places.levels_of(*places.words_of(ram, disk, archive))
-        return Platform(places.within_what_is_free(levels, 1))
+        levels = places.levels_of(*places.words_of(ram, disk, archive), ranks=ranks)
+        return Platform(places.within_what_is_free(levels, ranks))
 
     @staticmethod
     def load(path: str | os.PathLike[str], /) -> "Platform":
@@ -394,11 +398,29 @@ def _brief(chain: Chain) -> str:
     )
 
 
-def platform_of(given: "Platform | str | os.PathLike[str]", /) -> Platform:
-    """Return a platform that is given as a Platform or as the path of its file; raises BadInput."""
+def platform_of(
+    given: "Platform | str | os.PathLike[str] | None",
+    /,
+    *,
+    ram: int | str | None = None,
+    disk: str | os.PathLike[str] | None = None,
+    archive: str | os.PathLike[str] | None = None,
+    ranks: int = 1,
+) -> Platform | None:
+    """Return the platform that a user gives to a front, or None if nothing is given.
+
+    It is given as a Platform, as the path of its file, or by levels in words, as for `Platform.of`.
+    In one process, the same words always give the same platform. Raises BadInput if both are given,
+    or if one of them is invalid.
+    """
+    from ckio.platform import places  # imported here because it imports this module
+
+    words = places.words_of(ram, disk, archive, platform=given)
     if isinstance(given, str | os.PathLike):
         return Platform.load(given)
-    if not isinstance(given, Platform):
+    if words != places.Words():
+        return places.usual_platform(places.levels_of(*words, ranks=ranks), ranks)
+    if not isinstance(given, Platform | None):
         raise BadInput(f"platform = {given!r:.80}; it must be a Platform, or the path of its file")
     return given
 

@@ -144,6 +144,9 @@ SIZES: Final = ("restart", "tape", "adjoint")
 COSTS: Final = SECONDS + SIZES
 """The names of the costs and sizes of a step that every chain has, in the order of files."""
 
+_MEASURED: Final = 1.05
+"""The factor by which seconds of the same step may differ, if they are measured one by one."""
+
 ALL_COSTS: Final = (*COSTS, "record_only")
 """These, and the one that a chain may leave out."""
 
@@ -255,6 +258,12 @@ class Chain:
             raise BadInput(
                 f"Chain: record_only = {self.record_only}, record = {self.record}; to record a step"
                 " and compute the state after it cannot take less than to record it only"
+            )
+        if (_values(self.saved) > _MEASURED * _values(self.advance)).any():
+            raise BadInput(
+                f"Chain: record = {self.record}, record_only = {self.record_only}, advance ="
+                f" {self.advance}; the state after a recorded step is computed in the time of an"
+                " Advance: give record = record_only + advance"
             )
         if self.tape_restarts and not (self.record_only is None and self.variables is None):
             other = "record_only" if self.variables is None else "variables"

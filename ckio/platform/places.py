@@ -5,11 +5,12 @@ import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from ckio.errors import BadInput
-from ckio.platform import Affine, Level, Option, size
+from ckio.platform import Affine, Level, Option, Platform, size
 from ckio.platform.memory import available
 from ckio.platform.readable import path_of
 
@@ -79,6 +80,16 @@ def within_what_is_free(levels: Sequence[Level], ranks: int, /) -> tuple[Level, 
     )
 
 
+@lru_cache(maxsize=64)
+def usual_platform(levels: tuple[Level, ...], ranks: int, /) -> Platform:
+    """Return the platform of these levels, the same for each call of a process.
+
+    What is free on a disk changes all the time. A loop is planned and compiled once for a platform,
+    so this must not change with it.
+    """
+    return Platform(within_what_is_free(levels, ranks))
+
+
 def _free(level: Level) -> int:
     """Return the bytes that are free on the disk of a level."""
     path = Path(str(level.options["path"]))
@@ -96,9 +107,9 @@ SHARE_OF_DISK: Final = 0.9
 class Words(NamedTuple):
     """The levels of a run in words: bytes of memory, a directory, and an HDF5 archive."""
 
-    ram: int | None
-    disk: Place | None
-    archive: Place | None
+    ram: int | None = None
+    disk: Place | None = None
+    archive: Place | None = None
 
 
 def words_of(
@@ -106,13 +117,23 @@ def words_of(
     disk: str | os.PathLike[str] | None,
     archive: str | os.PathLike[str] | None,
     /,
+    platform: object = None,
 ) -> Words:
-    """Return what a user wrote: sizes such as "2GiB", and places such as "/scratch:200GiB"."""
-    return Words(
+    """Return what a user wrote: sizes such as "2GiB", and places such as "/scratch:200GiB".
+
+    Raises BadInput for other texts, and if levels are given both in words and by a platform.
+    """
+    words = Words(
         size(ram) if isinstance(ram, str) else ram,
         None if disk is None else place_of("disk", disk),
         None if archive is None else place_of("archive", archive),
     )
+    if platform is not None and words != Words():
+        raise BadInput(
+            "ram, disk and archive cannot be given with a platform, which has levels of its own;"
+            " leave them out"
+        )
+    return words
 
 
 def levels_of(

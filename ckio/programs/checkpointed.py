@@ -26,7 +26,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 from math import inf
 from os import PathLike
 from pathlib import Path
@@ -37,6 +37,7 @@ import numpy as np
 from ckio.actions import Key, Kind
 from ckio.actions.checks import as_float, is_whole
 from ckio.actions.columns import DISCARD, KIND_CODE, WRITE, Actions
+from ckio.adapters.scratch import temporary
 from ckio.backends.base import Backend
 from ckio.backends.contents import verified
 from ckio.backends.directory import Directory
@@ -130,14 +131,18 @@ class Options:
         Bytes that a tape may take. A step with a larger tape is reversed in halves. A single tick
         is always taped whole, whatever its size.
     platform, backends
-        The levels for states, and the opened backend of each level. By default states are stored in
-        memory. The run is planned with the size of the first state. If fewer states fit than
-        planned, the run continues with those that fit. Only the capacity of the opened backend is a
-        strict bound.
+        The levels for states, and the opened backend of each level. Without backends, the levels
+        are opened for this run, and their files are removed at the end. By default states are
+        stored in memory. The run is planned with the size of the first state. If fewer states fit
+        than planned, the run continues with those that fit. Only the capacity of the opened backend
+        is a strict bound.
+    ram, disk, archive
+        The levels in words instead of a platform, with usual costs: memory such as "2GiB", a
+        directory and an HDF5 file such as "/scratch:200GiB"; see `Platform.of`.
     directory
         The directory for checkpoints. If the run is killed, the same call resumes it from there.
         The directory is emptied at the end. The reverse run is optimal for `slots`, by default the
-        number that "bisection" uses. A directory cannot be combined with `backends`.
+        number that "bisection" uses. A directory cannot be combined with other levels.
     every
         Seconds between two checkpoints of the adjoint in `directory`.
     allow_rounding
@@ -153,13 +158,21 @@ class Options:
     directory: str | PathLike[str] | None = None
     every: float = 60.0
     allow_rounding: bool = False
+    ram: InitVar[int | str | None] = None
+    disk: InitVar[str | PathLike[str] | None] = None
+    archive: InitVar[str | PathLike[str] | None] = None
 
-    def __post_init__(self) -> None:
-        if self.platform is not None:
-            object.__setattr__(self, "platform", platform_of(self.platform))
+    def __post_init__(
+        self,
+        ram: int | str | None,
+        disk: str | PathLike[str] | None,
+        archive: str | PathLike[str] | None,
+    ) -> None:
+        levels = platform_of(self.platform, ram=ram, disk=disk, archive=archive)
+        object.__setattr__(self, "platform", levels)
         memory, every = as_float(self.memory), as_float(self.every)
-        if (self.platform is None) != (self.backends is None):
-            refusal = "give platform and backends together, or neither"
+        if self.backends is not None and self.platform is None:
+            refusal = "give backends together with their platform"
         elif self.slots is not None and not _from_one(self.slots):
             refusal = f"slots = {self.slots!r}; it must be a whole number >= 1"
         elif self.schedule not in _RULES:
@@ -170,8 +183,8 @@ class Options:
             )
         elif self.platform is not None and self.slots is not None:
             refusal = "slots and a platform exclude each other; give its levels capacities instead"
-        elif self.directory is not None and self.backends is not None:
-            refusal = "give a directory with no backends, or backends with no directory"
+        elif self.directory is not None and self.platform is not None:
+            refusal = "give a directory with no backends and no other levels, or no directory"
         elif memory is None or not memory > 0:
             refusal = f"memory = {self.memory!r}; it must be a number of bytes > 0"
         elif self.base != "auto" and not _from_one(self.base):
@@ -186,12 +199,15 @@ class Options:
         """Return the rule that decides which states the forward run stores."""
         return _RULES[self.schedule](chain, platform)
 
-    def levels(self) -> tuple[Platform, Sequence[Backend]]:
-        """Return the levels for states, and their backends. The default is memory."""
-        if self.platform is not None and self.backends is not None:
-            return platform_of(self.platform), self.backends
-        slots = self.slots if self.schedule == "bisection" else self.slots or _SLOTS
-        return level("memory", slots), [Ram()]
+    @contextmanager
+    def levels(self) -> Iterator[tuple[Platform, Sequence[Backend]]]:
+        """Open the levels for states, and yield them with their backends. The default is memory."""
+        if platform := platform_of(self.platform):
+            with temporary(platform, self.backends) as backends:
+                yield platform, backends
+        else:
+            slots = self.slots if self.schedule == "bisection" else self.slots or _SLOTS
+            yield level("memory", slots), [Ram()]
 
 
 def _from_one(value: object) -> bool:
@@ -383,10 +399,11 @@ def checkpoint_vjp(
         return vjp(p, x, ybar, stats=stats)
     check_inputs(x)
     with metered() as meter, _as_raised():
-        found = (
-            _reverse_in(place, task, watch) if place else reverse(task, *options.levels(), watch)
-        )
-    model, live_peak = found
+        if place:
+            model, live_peak = _reverse_in(place, task, watch)
+        else:
+            with options.levels() as levels:
+                model, live_peak = reverse(task, *levels, watch)
     if stats is not None:
         stats.update(ticks=model.ticks or 0, base=model.base, live_peak=live_peak)
         stats.update(tape_peak=meter.nodes, tape_bytes=meter.nbytes, forward_ticks=meter.ticks)

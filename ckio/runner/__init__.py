@@ -30,48 +30,9 @@ def run(
     watch: Watcher | None = None,
     stop: Stop | None = None,
 ) -> Timeline:
-    """Perform a schedule and return the begin and end of each action, in seconds from the start.
+    """Perform a schedule on open levels, and return when each action began and ended.
 
-    Parameters
-    ----------
-    schedule
-        The actions. Before the first one, the whole schedule is checked by the rules of `Machine`.
-    platform
-        The platform for which the schedule was planned, with names and capacities of the levels.
-    model
-        A fresh model at x_0, or the model from which the keys in `schedule.stored` were saved.
-    backends
-        One open storage level for each level of the platform, in the same order. They stay open.
-    overlap
-        How many transfers may be concurrent with the computation, by the rules of `ckio.overlap`;
-        by default, the policy of the schedule.
-        There is one thread for each channel. All writes are complete when this function returns.
-    clock
-        The clock for all times; by default the clock of the machine.
-    watch
-        Function that is called with each event after it has happened. If it raises an error, the
-        run ends immediately with this error.
-    stop
-        Function that is called from time to time, also within long actions. If it returns True,
-        `Stopped` is raised; see `perform`, which is for callers that need no timeline or leave
-        the run before its end.
-
-    Raises
-    ------
-    IllegalAction
-        The schedule breaks a rule of `Machine`.
-    BadInput
-        The arguments do not fit together, or the plan does not fit the levels. This is raised
-        before the first action.
-    StorageError
-        A level failed. The message has the name of the level and the action; `level` and `action`
-        are their numbers. The stored checkpoints are intact.
-    Stopped
-        `stop` returned True.
-    RunFailed
-        The model finished before the last step of the schedule; or the model or a backend raised an
-        error that is not one of ckio's. Then this error is the `__cause__`, and the message names
-        the action.
+    Parameters, times and errors are those of `ckio.run`, which can also open the levels.
     """
     recorder, behind = TimelineRecorder(), TransferRecorder()
     times = perform(

@@ -468,6 +468,11 @@ def fit(schedule: Schedule, platform: Platform, model: Model, backends: Sequence
     if len(backends) != len(platform.levels):
         raise BadInput(f"{len(backends)} open levels for a platform of {len(platform.levels)}")
     chain = schedule.chain
+    if chain.tape_restarts and not optional(model).tape_restarts:
+        raise BadInput(
+            "the schedule continues the forward from tapes (`tape_restarts`), and the tapes of this"
+            " model contain no state: plan with the model's own costs"
+        )
     for key in () if is_estimated(model) else _one_of_each_size(schedule):
         planned, real = chain.nbytes(key), nbytes_of(layout_of(model, key))
         if planned != real:

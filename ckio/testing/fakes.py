@@ -1,5 +1,6 @@
 """Fakes for tests: a level that takes the seconds of its costs, and a model that checks calls."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -109,7 +110,8 @@ class CountingModel:
         The clock on which steps take the seconds of the chain. Without it they take no time.
     schedule : Schedule, optional
         The schedule that is performed. Then a Record whose state nothing needs takes `record_only`
-        for its last step, as in `Chain.seconds_of`.
+        for its last step, as in `Chain.seconds_of`. If an action is cut into several calls, the
+        last one takes its seconds.
 
     Attributes
     ----------
@@ -132,10 +134,12 @@ class CountingModel:
         self, chain: Chain, clock: Clock | None = None, schedule: Schedule | None = None
     ) -> None:
         self.chain, self.clock = chain, clock
-        self._seconds: Iterator[float] | None = None
+        self._due: deque[tuple[int, float]] | None = None  # the step that is reached, the seconds
         if schedule is not None:
-            seconds = chain.seconds_of(schedule.actions)
-            self._seconds = iter(seconds[schedule.actions.op <= REVERSE].tolist())
+            steps = schedule.actions.take(schedule.actions.op <= REVERSE)
+            reached = np.where(steps.op == REVERSE, steps.begin, steps.end)
+            seconds = chain.seconds_of(schedule.actions)[schedule.actions.op <= REVERSE]
+            self._due = deque(zip(reached.tolist(), seconds.tolist(), strict=True))
         self.state = 0
         self.tape: tuple[int, int] | None = None
         self.adjoint = chain.length
@@ -217,9 +221,12 @@ class CountingModel:
         self._turned = self._turned or end == self.chain.length
 
     def _done(self, action: Action) -> int:
-        if self.clock is not None:
-            seconds = self.chain.seconds(action) if self._seconds is None else next(self._seconds)
-            self.clock.sleep(seconds)
+        if self.clock is not None and self._due is None:
+            self.clock.sleep(self.chain.seconds(action))
+        elif self.clock is not None and self._due is not None:
+            reached = self.adjoint if isinstance(action, Reverse) else self.state
+            if reached == self._due[0][0]:
+                self.clock.sleep(self._due.popleft()[1])
         return self.state
 
     def _bytes(self, key: Key) -> Array:

@@ -52,15 +52,11 @@ def solver(*, ny=24, nx=32, k=0.2, dt=0.02):
 
 
 if __name__ == "__main__":
-    from ckio import Chain, Directory, Level, Platform, Ram, run, sizes_of
+    from ckio import Chain, Platform, run, sizes_of
     from ckio.planners import hrevolve
 
     model = solver()
     chain = Chain(steps=200, advance=1e-4, record=1e-4, reverse=2e-4, **sizes_of(model))
-    far = Level(name="disk", capacity=10**6, options={"path": "checkpoints"})
-    levels = Level(name="ram", capacity=5 * chain.restart), far
-    platform = Platform(levels, working_memory=chain.tape)
-    disk = Directory("checkpoints")
-    run(hrevolve(chain, platform), platform, model, [Ram(), disk])
-    disk.remove()
+    platform = Platform.of(ram=5 * chain.restart, disk="checkpoints:1MB")
+    run(hrevolve(chain, platform), platform, model)
     print(f"J = {model.functional:.6f}, dJ/dk = {float(model.gradient['k']):.6f}")

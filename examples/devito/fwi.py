@@ -27,7 +27,7 @@ from devito import (
 from pyrevolve import MultiLevelRevolver, SingleLevelRevolver
 from scipy.optimize import minimize
 
-from ckio import Affine, Chain, Directory, Level, Platform, Ram, run, sizes_of
+from ckio import Affine, Chain, Level, Platform, run, sizes_of
 from ckio.adapters.devito import OperatorModel
 from ckio.adapters.pyrevolve import storages
 from ckio.planners import hrevolve
@@ -177,13 +177,8 @@ class Misfit:
 
     def _run(self) -> float:
         """Run the schedule of ckio, and return the misfit."""
-        ram, disk = self.platform.levels
-        backends = Ram(capacity=ram.capacity), Directory("checkpoints", capacity=disk.capacity)
         model = self.model()
-        try:
-            run(self.schedule, self.platform, model, backends)
-        finally:
-            backends[1].remove()
+        run(self.schedule, self.platform, model)
         return model.functional
 
     def _revolver(self) -> SingleLevelRevolver | MultiLevelRevolver:

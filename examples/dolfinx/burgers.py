@@ -33,11 +33,9 @@ def managed(tape: Tape, checkpoints: str, steps: int, slots: int, state: int) ->
     """Choose who manages the checkpoints of a tape, `slots` states of `state` bytes at a time."""
     match checkpoints:
         case "ckio":
-            from ckio import Level, Platform
             from ckio.adapters.pyadjoint import enable
 
-            memory = Level(name="memory", capacity=slots * state)
-            enable(tape, Platform((memory,), working_memory=16 * state), steps=steps)
+            enable(tape, steps=steps, ram=slots * state)
         case "revolve":
             from checkpoint_schedules import Revolve
 

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import jax_cfd.base as cfd
 import numpy as np
 
-from ckio import Level, Platform
 from ckio.adapters.jax import checkpointed_scan
 
 jax.config.update("jax_enable_x64", True)
@@ -67,11 +66,8 @@ class Flow:
         """Return the velocity after some steps."""
         match checkpoints:
             case "ckio":
-                nbytes = sum(u.data.nbytes for u in v)
-                memory = Level(name="memory", capacity=slots * nbytes)
-                disk = Level(name="disk", backend="directory", options={"path": "states"})
-                platform = Platform((memory, disk))
-                return checkpointed_scan(self._ith, v, steps, platform=platform, segment=100)
+                ram = slots * sum(u.data.nbytes for u in v)
+                return checkpointed_scan(self._ith, v, steps, ram=ram, disk="states", segment=100)
             case "nested":
                 length = next(k for k in range(math.isqrt(steps), 0, -1) if steps % k == 0)
                 block = jax.checkpoint(lambda v: self._scan(v, self.step, length))

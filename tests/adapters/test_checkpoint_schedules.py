@@ -18,8 +18,9 @@ from planners.cases import (
     platform,
     platforms,
 )
+from small_models import Growth
 
-from ckio import Affine, ArrayModel, Chain, Directory, Hdf5, Level, Platform, Ram, run, sizes_of
+from ckio import Affine, Chain, Directory, Hdf5, Level, Platform, Ram, run, sizes_of
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.planners.dp import hrevolve
@@ -288,23 +289,6 @@ def test_what_is_no_whole_adjoint_is_refused():
         as_checkpoint_schedule(Schedule(chain(4), [Advance(1, 4)]))
     with pytest.raises(BadInput, match="nothing stored"):
         as_checkpoint_schedule(Schedule(chain(4), [Record(0, 4), Reverse(0, 4)], [[X0]]))
-
-
-class Growth(ArrayModel):
-    def __init__(self):
-        x = np.array([0.1, 0.2, 0.4])
-        super().__init__({"x": x, "J": 0.0}, control={"x": x, "rate": 0.3}, tape=["x"])
-
-    def step(self, state, i):
-        x = state["x"]
-        state["J"] += (x**2).sum()
-        x *= 1 + self.control["rate"] * (1 - x)
-
-    def adjoint_step(self, adjoint, tape, i):
-        x, rate = tape["x"], self.control["rate"]
-        self.gradient["rate"] += (x * (1 - x) * adjoint["x"]).sum()
-        adjoint["x"] *= 1 + rate * (1 - 2 * x)
-        adjoint["x"] += 2 * x * adjoint["J"]
 
 
 N = 24

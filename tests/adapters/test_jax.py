@@ -122,7 +122,8 @@ def test_the_gradient_is_that_of_a_scan_on_any_level(name: str, tmp_path: Path) 
     assert close(found, wanted)
     if name in COMPILED:
         pairs = zip(*map(jax.tree.leaves, (jax.jit(compute)(*arguments()), found)), strict=True)
-        assert all(np.array_equal(one, other) for one, other in pairs)
+        # XLA compiles another program, whose operations it may fuse and order differently.
+        assert all(np.allclose(one, other, rtol=1e-14, atol=0) for one, other in pairs)
     assert files(tmp_path) == []
 
 

@@ -13,7 +13,8 @@ import pytest
 jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
-from models.fewslots import digest, digest_by, digest_by_two, store_all  # noqa: E402
+from models.fewslots import digest_by, digest_by_two  # noqa: E402
+from small_models import digest, reverse_all  # noqa: E402
 
 from ckio import Level, Platform  # noqa: E402
 from ckio.actions import Advance, Key, Kind, Read, Write  # noqa: E402
@@ -69,7 +70,7 @@ def by_scan(u: Any, k: Any, rows: Any) -> Any:
 
 
 def test_its_gradient_is_that_of_a_scan_and_passes_the_taylor_test() -> None:
-    made = store_all(model(), model().steps)
+    made = reverse_all(model(), model().steps)
     args = (made.control["x.u"], made.control["params"], made.control["xs"])
     gradient = jax.grad(by_scan, (0, 1, 2))(*args)
     for name, expected in zip(("x.u", "params", "xs"), gradient, strict=True):
@@ -80,7 +81,7 @@ def test_its_gradient_is_that_of_a_scan_and_passes_the_taylor_test() -> None:
 
 def test_few_slots_and_two_processes_give_the_bits_of_store_all(tmp_path: Path) -> None:
     steps = model().steps
-    expected = digest(store_all(model(), steps))
+    expected = digest(reverse_all(model(), steps))
     for plan in ("recompute-all", "periodic by 4", "hrevolve"):
         assert digest_by(plan, model, steps, tmp_path / plan) == expected, plan
     assert digest_by_two(model, steps) == expected
@@ -110,7 +111,7 @@ def test_a_new_model_reads_its_surroundings_and_an_old_one_does_not() -> None:
         made.append((speed**3, observed, pair))
     for end, observed, pair in made:
         for model, name in zip(pair, ("x", "u"), strict=True):
-            store_all(model, 3)
+            reverse_all(model, 3)
             assert model.functional == 2 * (end - observed) ** 2
             assert model.gradient[name].tolist() == [2 * end * (end - observed)] * 2
 
@@ -127,7 +128,7 @@ def test_a_complex_gradient_is_that_of_steepest_ascent() -> None:
     halves = partition(lambda s: {"x": step(s["x"], s["k"], 0), "k": s["k"]}, {"x": x, "k": x})
     by_parts = PartitionedModel(halves, {"x": x, "k": x}, lambda s: j(s["x"]))
     for model in (JaxModel(step, x, j, 2, params=x), by_parts):
-        store_all(model, 2)
+        reverse_all(model, 2)
         names = list(model.control)
         for name, bar in model.gradient.items():
             for entry in range(2):
@@ -161,7 +162,7 @@ def test_the_adjoint_checkpoint_of_a_complex_state_is_of_steepest_ascent_too() -
         found = check_model(make)
         assert not found.faults, found.summary()
         whole = make()
-        store_all(whole, 4)
+        reverse_all(whole, 4)
         in_parts = make()
         in_parts.advance(0, 4)
         for i in reversed(range(4)):
@@ -251,5 +252,5 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     assert resumed.returncode == 0, resumed.stderr
     names: dict[str, Any] = {}
     exec(MODULE, names)
-    whole = store_all(names["decay"](), 12)
+    whole = reverse_all(names["decay"](), 12)
     assert json.loads(resumed.stdout)["functional"] == whole.functional

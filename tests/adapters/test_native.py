@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_models import reverse_all
 
 from ckio import Chain, Field, Job, Level, Platform, Ram, check_gradient, makespan, run, sizes_of
 from ckio.actions import Key, Kind
@@ -148,10 +149,7 @@ def make(lib: ctypes.CDLL) -> Make:
 
 
 def whole(make: Make) -> Any:
-    model = make()
-    model.record(0, STEPS)
-    model.reverse(0, STEPS)
-    return model
+    return reverse_all(make(), STEPS)
 
 
 def test_the_gradient_is_right(make: Make) -> None:

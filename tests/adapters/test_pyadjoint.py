@@ -193,6 +193,15 @@ if WORLD.rank:  # a tape of its own
         lambda times, u: apply(*SQUARE, [u := apply(*alone, u) for _ in times][-1]),
         START, lambda tape: enable(tape, platform(here), steps=20, comm=SOLO), 20,
     )
+common = Path(sys.argv[1], "common")
+reduced, manager = record(
+    program, START, lambda tape: enable(tape, steps=steps, disk=common), 20
+)
+assert np.array_equal(reduced.derivative().data, wanted)
+assert len(set(WORLD.allgather(manager.storage.scratch.platform.levels[0].capacity))) == 1
+assert len(list(common.iterdir())) == 2  # the ranks have the directory in common
+WORLD.barrier()
+manager.close()
 every = WORLD.gather(told)
 if not WORLD.rank:
     print(every)

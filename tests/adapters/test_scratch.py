@@ -10,10 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ckio import Chain, Ram, run
 from ckio.actions import Key, Kind
 from ckio.adapters.scratch import Scratch
 from ckio.errors import BadInput, LevelFull, MissingCheckpoint, StorageError
+from ckio.planners import multistage
 from ckio.platform import Level, Platform
+from ckio.testing import CountingModel
+
+CHAIN = Chain(steps=9, advance=1.0, record=1.0, reverse=1.0, restart=64, tape=64, adjoint=64)
 
 
 def files(place: Path) -> list[Path]:
@@ -242,3 +247,54 @@ def test_an_error_inside_is_the_one_that_is_raised(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), Scratch(room(tmp_path)) as scratch:
         assert scratch.put(0, {"u": np.ones(4)}).step / 0
     assert files(tmp_path) == []
+
+
+@BACKENDS
+def test_a_run_without_backends_opens_its_levels_and_leaves_nothing(
+    backend: str, tmp_path: Path
+) -> None:
+    platform, seen = room(tmp_path, backend), set[Path]()
+    schedule = multistage(CHAIN, platform)
+    watch = lambda _: seen.update(files(tmp_path))  # noqa: E731
+    timeline = run(schedule, platform, model := CountingModel(CHAIN), watch=watch)
+    assert timeline.actions == schedule.actions
+    assert model.adjoint == 0
+    assert bool(seen) == (backend != "ram")
+    assert files(tmp_path) == []
+
+
+def test_a_run_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    platform = room(tmp_path)
+
+    def fail(_: object) -> None:
+        raise OverflowError
+
+    with pytest.raises(OverflowError):
+        run(multistage(CHAIN, platform), platform, CountingModel(CHAIN), watch=fail)
+    assert files(tmp_path) == []
+
+
+def test_a_run_with_backends_leaves_them_open(tmp_path: Path) -> None:
+    platform, memory = room(tmp_path), Ram()
+    run(multistage(CHAIN, platform), platform, CountingModel(CHAIN), [memory])
+    assert list(memory.keys()) == []
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_level_without_a_backend_is_refused_before_the_first_step() -> None:
+    platform = Platform((Level(name="nvme"),))
+    with pytest.raises(BadInput, match="level 'nvme' has no backend"):
+        run(multistage(CHAIN, platform), platform, CountingModel(CHAIN))
+
+
+def test_files_that_cannot_be_removed_cost_a_warning_and_no_result(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    def refuse(_: object) -> None:
+        raise StorageError("d: Input/output error")
+
+    monkeypatch.setattr(Ram, "remove", refuse)
+    platform = room(tmp_path, "ram")
+    run(multistage(CHAIN, platform), platform, model := CountingModel(CHAIN))
+    assert model.adjoint == 0
+    assert caplog.messages == ["the files of a temporary level remain: d: Input/output error"]

@@ -479,18 +479,3 @@ def test_a_resumed_run_of_two_ranks_gives_the_answer_of_one_process(
     monkeypatch.setenv("GONE", "")
     alone = commands.answer("run", *WAVE[:-3], "--platform", platform(at, "hdf5"), at=at)
     assert resumed(tmp_path / "killed", 2) == alone["gradient_digest"]
-
-
-@needs_mpi
-@pytest.mark.slow
-def test_a_run_of_ranks_gives_the_answer_of_a_file_per_rank_also_when_resumed(
-    tmp_path: Path,
-) -> None:
-    answers = [resumed(tmp_path / "killed", 4)]
-    for backend in ("hdf5", "hdf5-shared"):
-        at = tmp_path / backend
-        line = (*WAVE, "--platform", platform(at, backend))
-        said = ckio(at, *line, ranks=4, environ={"GONE": ""})
-        answers.append(json.loads(said.splitlines()[-1])["gradient_digest"])
-        assert list(at.glob("archive*")) == []
-    assert len(set(answers)) == 1

@@ -13,7 +13,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from models.fewslots import PLANS, digest, digest_by, digest_by_two, store_all  # noqa: E402
+from models.fewslots import PLANS, digest_by, digest_by_two  # noqa: E402
+from small_models import digest, reverse_all  # noqa: E402
 
 from ckio import Key, Kind, Ram, check_gradient  # noqa: E402
 from ckio.actions import Read, Write  # noqa: E402
@@ -81,7 +82,7 @@ def heat() -> Any:
 
 def whole(heat: Any) -> Any:
     """Without ckio: one tape of all steps."""
-    return store_all(heat(), 40)
+    return reverse_all(heat(), 40)
 
 
 def test_few_slots_and_two_processes_give_the_bits_of_store_all(heat: Any, tmp_path: Path) -> None:
@@ -185,15 +186,17 @@ def test_a_state_is_any_structure_of_tensors(name: str, tmp_path: Path) -> None:
         u = wrap(torch.ones(2, dtype=torch.float64))
         return TorchModel(step, u, lambda x: unwrap(x).sum(), params={"k": k})
 
-    expected = digest(store_all(make(), 6))
+    expected = digest(reverse_all(make(), 6))
     assert expected[1].keys() == {name, "k"}
-    assert check_gradient(make, 6, store_all(make(), 6).gradient).verified
+    assert check_gradient(make, 6, reverse_all(make(), 6).gradient).verified
     assert digest_by("recompute-all", make, 6, tmp_path) == expected
 
 
 def test_a_complex_gradient_is_that_of_steepest_ascent() -> None:
     x = torch.tensor([1 + 2j], dtype=torch.complex128)
-    model = store_all(TorchModel(lambda x, i: (1 + 1j) * x, x, lambda x: x.abs().square().sum()), 2)
+    model = reverse_all(
+        TorchModel(lambda x, i: (1 + 1j) * x, x, lambda x: x.abs().square().sum()), 2
+    )
     assert model.gradient["x"].tolist() == [8 * (1 + 2j)]  # J = 4 |x|^2, dJ = Re(conj(8 x) dx)
 
 

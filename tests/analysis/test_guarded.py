@@ -9,6 +9,7 @@ import pytest
 from example_models.ocean import Ocean
 from example_models.permafrost import Permafrost
 from example_models.shallow_water import ShallowWater
+from small_models import digest, reverse_all
 
 from ckio.actions import Key, Kind
 from ckio.actions.variables import Flow, Step, Variables
@@ -46,15 +47,8 @@ PLANNERS = {
 Make = Callable[[], ArrayModel]
 
 
-def results(model) -> tuple[object, ...]:
-    return model.functional, *((name, g.tobytes()) for name, g in model.gradient.items())
-
-
 def plain(make: Make, steps: int = STEPS) -> tuple[object, ...]:
-    model = make()
-    assert model.record(0, steps) == steps
-    model.reverse(0, steps)
-    return results(model)
+    return digest(reverse_all(make(), steps))
 
 
 def performed(
@@ -71,7 +65,7 @@ def performed(
         schedule = lower(schedule, lowered)
         assert not any(key.kind is Kind.RESTART and not key.name for key in keys(schedule))
     run(schedule, platform, guarded, [Ram()])
-    return results(guarded)
+    return digest(guarded)
 
 
 def keys(schedule: Schedule) -> list[Key]:
@@ -149,7 +143,7 @@ def test_a_second_process_goes_on():
         restore(second, x(0), kept[x(0)])
         second.record(0, 3)
         second.reverse(0, 3)
-        assert results(second) == plain(MODELS[name])
+        assert digest(second) == plain(MODELS[name])
 
 
 # --- wrong ones do not

@@ -1,12 +1,15 @@
 """What the tests of several levels share."""
 
 import ctypes
+import errno
 import os
 import traceback
 import tracemalloc
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,6 +120,27 @@ def use_up(place: Path, /) -> None:
             while other.write(os.urandom(size)):
                 pass
             os.fsync(other.fileno())
+
+
+class Struck(Files):
+    """A system of which some calls fail once `left` of them are done; so many `times`, or ever."""
+
+    def __init__(
+        self, *calls: str, error: BaseException, left: int = 1 << 30, times: int = 1 << 30
+    ) -> None:
+        self.left, self.times, self._error = left, times, error
+        for call in calls:
+            setattr(self, call, partial(self._strike, getattr(super(), call)))
+
+    def _strike(self, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        self.left -= 1
+        if self.left < 0 < self.times:
+            self.times -= 1
+            raise self._error
+        return call(*given, **named)
+
+
+BROKEN = OSError(errno.EIO, "Input/output error")
 
 
 class Hasty(Files):

@@ -37,7 +37,8 @@ LEVELS: dict[str, Callable[[Path], Backend]] = {
 }
 
 
-PACKAGES = {"blosc2": needs_blosc2, "zfp": needs_zfp}
+QUICK = {"hdf5", "ram", "ram, checksum", "directory", "directory, no checksum"}
+PACKAGES = {"blosc2": [needs_blosc2, pytest.mark.slow], "zfp": [needs_zfp, pytest.mark.slow]}
 
 
 def peak(level: Backend, nbytes: int) -> int:
@@ -48,10 +49,14 @@ def peak(level: Backend, nbytes: int) -> int:
     return peak_of_a_turn(level, layout, state)
 
 
-@pytest.mark.campaign
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(it, marks=PACKAGES.get(it.removeprefix("ram, "), ())) for it in LEVELS],
+    [
+        pytest.param(
+            it, marks=() if it in QUICK else PACKAGES.get(it.split()[-1], pytest.mark.slow)
+        )
+        for it in LEVELS
+    ],
 )
 def test_what_an_access_allocates_does_not_grow_with_the_state(tmp_path: Path, name: str) -> None:
     peaks = []

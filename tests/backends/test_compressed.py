@@ -13,12 +13,13 @@ from ckio.actions import Field, Key, Layout
 from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
-from ckio.backends.files import Files
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
 from ckio.compression import Codec, Zfp, Zstd
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, StorageError
 from ckio.testing import BackendTests, buffers, get, put, raw, t, x
+
+from .common import Struck
 
 WAVES: Layout = (Field("zeta", "<f8", (100, 50), "1/s"), Field("time", "<f8", ()))
 
@@ -193,21 +194,13 @@ def test_damage_that_the_level_underneath_does_not_see_is_found_when_decoding(
 def test_on_a_full_disk_what_shrinks_well_finds_its_reserved_slot(
     tmp_path: Path, backend: Callable[..., Backend]
 ) -> None:
-    class Full(Files):
-        full = False
-
-        def extend(self, fd: int, begin: int, nbytes: int, /, *, prewrite: bool) -> None:
-            if self.full:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            super().extend(fd, begin, nbytes, prewrite=prewrite)
-
-    files = Full()
+    files = Struck("extend", error=OSError(errno.ENOSPC, "No space left on device"))
     level = Compressed(backend(tmp_path / "level", files=files), Zstd())
     level.reserve({40_008: 3})
-    files.full = backend is Directory
+    files.left = 0 if backend is Directory else files.left
     noise = raw(40_008)
     put(level, x(0), WAVES)
-    files.full = True
+    files.left = 0
     level.write(x(1), WAVES, waves())
     level.write(x(2), WAVES, waves(2))
     with pytest.raises(LevelFull):

@@ -1,7 +1,6 @@
 """Direct I/O: every byte past the page cache, at any split of buffers."""
 
 import ctypes
-import errno
 import fcntl
 import mmap
 import os
@@ -22,6 +21,8 @@ from ckio.backends.directory import Directory, direct
 from ckio.backends.directory.direct import PAGE, PIECE, Direct
 from ckio.backends.files import Files
 from ckio.testing import BackendTests, get, put, raw, x
+
+from .common import BROKEN, Struck
 
 SIZES = [0, 1, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE, 20 * PAGE + 7]
 HERE = Path(gettempdir())
@@ -184,33 +185,16 @@ def test_short_counts_are_made_good(path: Path, fd: int) -> None:
             assert into == data, nbytes
 
 
-class _Failing(Files):
-    """A system of which the third transfer fails."""
-
-    def __init__(self) -> None:
-        self.left = 2
-
-    def pwritev(self, fd: int, data: Buffers, offset: int, /) -> int:
-        self._fail()
-        return super().pwritev(fd, data, offset)
-
-    def preadv(self, fd: int, into: Buffers, offset: int, /) -> int:
-        self._fail()
-        return super().preadv(fd, into, offset)
-
-    def _fail(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise OSError(errno.EIO, "Input/output error")
-
-
 @pytest.mark.usefixtures("small")
 def test_what_fails_is_raised_and_direct_io_is_off_again(path: Path, fd: int) -> None:
+    def failing() -> Struck:
+        return Struck("pwritev", "preadv", error=BROKEN, left=2)
+
     path.write_bytes(bytes(20 * PAGE))
     with pytest.raises(OSError, match="Input/output error"):
-        Direct(_Failing(), path.parent).write(fd, [filled(20 * PAGE)], 0, checksum=True)
+        Direct(failing(), path.parent).write(fd, [filled(20 * PAGE)], 0, checksum=True)
     with pytest.raises(OSError, match="Input/output error"):
-        Direct(_Failing(), path.parent).read(fd, [memory(20 * PAGE)], 0, b"")
+        Direct(failing(), path.parent).read(fd, [memory(20 * PAGE)], 0, b"")
 
 
 @pytest.mark.usefixtures("small")

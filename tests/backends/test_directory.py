@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from ckio.actions import Field, Key, Kind, nbytes_of
+from ckio.actions import Field, Key, Kind
 from ckio.backends.contents import Damaged, Stored, sound
 from ckio.backends.directory import Directory
 from ckio.backends.directory.format import LONGEST_TEXT
 from ckio.backends.files import Files
 from ckio.errors import BadInput, StorageError
-from ckio.testing import FLOW, BackendTests, contents, get, put, raw, x
+from ckio.testing import FLOW, BackendTests, get, put, raw, x
 
-from .common import Hasty, peak_of_a_turn
+from .common import BROKEN, Hasty, Struck
 
 
 class TestDirectory(BackendTests):
@@ -183,16 +183,6 @@ def test_a_layout_or_key_too_large_for_a_head_is_refused(tmp_path: Path) -> None
     level.close()
 
 
-def test_steady_state_allocates_nothing_that_grows_with_the_state(tmp_path: Path) -> None:
-    for nbytes in (1 << 10, 1 << 14, 1 << 20, 16 << 20):
-        for checksum in (True, False):
-            layout = tuple(Field(f"f{number}", "<f8", (nbytes // 32,)) for number in range(4))
-            level = Directory(tmp_path / f"{nbytes} {checksum}", checksum=checksum)
-            level.reserve({nbytes_of(layout): 1})
-            assert peak_of_a_turn(level, layout, contents(layout)) < 64 << 10, (nbytes, checksum)
-            level.remove()
-
-
 def test_what_left_the_page_cache_is_read_back(tmp_path: Path) -> None:
     level = Directory(tmp_path)
     original = put(level, x(0), raw(100_000))
@@ -204,11 +194,7 @@ def test_what_left_the_page_cache_is_read_back(tmp_path: Path) -> None:
 def test_a_page_cache_that_keeps_a_file_is_an_error_with_the_name_of_the_level(
     tmp_path: Path,
 ) -> None:
-    class Sticky(Files):
-        def evict(self, fd: int, /) -> None:
-            raise OSError(errno.EIO, "Input/output error")
-
-    level = Directory(tmp_path, files=Sticky())
+    level = Directory(tmp_path, files=Struck("evict", error=BROKEN, left=0))
     put(level, x(0), raw(100))
     with pytest.raises(StorageError, match=r"leaving the page cache.*Input/output error"):
         level.evict()
@@ -314,19 +300,10 @@ def test_a_file_that_somebody_has_removed_is_not_removed_again(
 
 
 def test_an_interrupt_in_a_discard_leaves_the_checkpoint(tmp_path: Path) -> None:
-    class Interrupted(Files):
-        now = False
-
-        def pwritev(self, *args: Any) -> int:
-            if self.now:
-                self.now = False
-                raise KeyboardInterrupt
-            return super().pwritev(*args)
-
-    files = Interrupted()
+    files = Struck("pwritev", error=KeyboardInterrupt(), times=1)
     level = Directory(tmp_path / "level", files=files)
     expected = put(level, x(0), raw(64))
-    files.now = True
+    files.left = 0
     with pytest.raises(KeyboardInterrupt):
         level.discard(x(0))
     assert get(level, x(0), raw(64)) == expected

@@ -13,7 +13,7 @@ from ckio.backends.files import Files
 from ckio.backends.hdf5 import Hdf5, file
 from ckio.backends.hdf5.file import PAGE
 from ckio.backends.hdf5.slots import FREE, ROW
-from ckio.errors import BadInput, LevelInUse, StorageError
+from ckio.errors import BadInput, StorageError
 from ckio.testing import BackendTests, buffers, contents, get, put, raw, x
 
 from .common import OCEAN, Hasty
@@ -231,18 +231,6 @@ def test_too_many_layouts_are_refused_and_nothing_is_lost(
 
 
 # Two openers, and other people's files
-
-
-def test_a_second_opener_is_refused(path: Path) -> None:
-    archive = Hdf5(path)
-    with pytest.raises(LevelInUse, match=r"archive\.h5"):
-        Hdf5(path)
-    with h5py.File(path):
-        pass
-    with pytest.raises(LevelInUse):
-        Hdf5(path)
-    archive.close()
-    Hdf5(path).close()
 
 
 def test_a_file_that_is_not_hdf5_is_bad_input_and_left_alone(path: Path) -> None:

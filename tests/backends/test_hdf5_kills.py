@@ -1,6 +1,5 @@
 """The HDF5 archive whose writer is killed at any moment, or whose machine fails while it grows."""
 
-import errno
 import os
 import random
 from collections.abc import Iterable, Iterator
@@ -13,17 +12,15 @@ import numpy as np
 import pytest
 
 from ckio.actions import Buffers, Field, Key, Kind, Layout
-from ckio.backends.base import Backend
-from ckio.backends.compressed import Compressed
 from ckio.backends.contents import Stored, sound
 from ckio.backends.files import Files
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.hdf5.file import USER, journal_in
-from ckio.compression import Zstd
 from ckio.errors import StorageError
 from ckio.testing import get, put
 
 from .archives import Tape, blocks_of_at_most, killed_writer, laid_over
+from .common import BROKEN, Struck
 from .plain import Reader, Seen, as_seen, reader
 
 KEYS = [Key(kind, step) for kind in Kind for step in range(7)]
@@ -59,22 +56,13 @@ def content_of(key: Key, write: int = 1) -> bytes:
     return b"".join(data_of(key, write))
 
 
-def opened(
-    path: Path, codec: Zstd | None, durability: str = "process", files: Files | None = None
-) -> Backend:
-    archive = Hdf5(path, durability=durability, files=files)
-    return Compressed(archive, codec, threads=1) if codec else archive
-
-
 # Killed
 
 
-def write_until_killed(
-    path: Path, diary: int, seed: int, codec: Zstd | None, durability: str
-) -> None:
+def write_until_killed(path: Path, diary: int, seed: int, durability: str) -> None:
     """Write and discard at random; the diary gets a line before each action and a dot after it."""
     dice, write = random.Random(seed), 1000 * seed
-    level = opened(path, codec, durability)
+    level = Hdf5(path, durability=durability)
     while True:
         key = dice.choice(KEYS)
         write += 1
@@ -112,7 +100,7 @@ def is_growing(path: Path) -> bool:
     return bool(journal_in(path.read_bytes()[:USER]))
 
 
-def check(path: Path, codec: Zstd | None, plain: Reader, may_be: list[Held]) -> Held:
+def check(path: Path, plain: Reader, may_be: list[Held]) -> Held:
     """Return what an archive holds; h5py sees the same after ckio has opened it.
 
     Before, too, unless its writer was killed in the last stage of a growth.
@@ -123,7 +111,7 @@ def check(path: Path, codec: Zstd | None, plain: Reader, may_be: list[Held]) -> 
     assert all(isinstance(it, Stored) and sound(it) for it in listed)
     keys = {it.key for it in listed if isinstance(it, Stored)}
     (held,) = [held for held in may_be if set(held) == keys]
-    level = opened(path, codec)
+    level = Hdf5(path)
     assert set(level.keys()) == set(held)
     for key, write in held.items():
         assert level.layout(key) == layout_of(key)
@@ -133,11 +121,11 @@ def check(path: Path, codec: Zstd | None, plain: Reader, may_be: list[Held]) -> 
     assert seen is not None
     assert seen == before or before is None
     assert set(seen) == keys
-    assert codec or seen == as_stored(held)
+    assert seen == as_stored(held)
     return held
 
 
-def campaign(tmp_path: Path, kills: int, codec: Zstd | None, durability: str) -> None:
+def campaign(tmp_path: Path, kills: int, durability: str) -> None:
     path, diary = tmp_path / "archive.h5", tmp_path / "diary"
     held: Held = {}
     actions = 0
@@ -146,38 +134,33 @@ def campaign(tmp_path: Path, kills: int, codec: Zstd | None, durability: str) ->
             if seed % 10 == 0:
                 path.unlink(missing_ok=True)
                 held = {}
-            write = partial(write_until_killed, path, seed=seed, codec=codec, durability=durability)
+            write = partial(write_until_killed, path, seed=seed, durability=durability)
             killed_writer(diary, random.Random(-1 - seed).randrange(120), write)
             actions += diary.read_text().count(".")
             if path.exists():
-                held = check(path, codec, plain, after(diary, held))
+                held = check(path, plain, after(diary, held))
     assert actions > 10 * kills
     assert set(tmp_path.iterdir()) == {path, diary}
 
 
-CODECS = pytest.mark.parametrize("codec", [None], ids=["plain"])
 FORKS = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
 @FORKS
-@CODECS
 @pytest.mark.parametrize(
     "durability", ["process", pytest.param("fdatasync", marks=pytest.mark.slow)]
 )
 def test_a_killed_writer_loses_nothing_and_leaves_nothing_torn(
-    tmp_path: Path, codec: Zstd | None, durability: str
+    tmp_path: Path, durability: str
 ) -> None:
-    campaign(tmp_path, 4, codec, durability)
+    campaign(tmp_path, 4, durability)
 
 
 @pytest.mark.slow
 @FORKS
-@CODECS
 @pytest.mark.parametrize("durability", ["process", "fdatasync"])
-def test_a_writer_killed_very_often_loses_nothing(
-    tmp_path: Path, codec: Zstd | None, durability: str
-) -> None:
-    campaign(tmp_path, 250, codec, durability)
+def test_a_writer_killed_very_often_loses_nothing(tmp_path: Path, durability: str) -> None:
+    campaign(tmp_path, 250, durability)
 
 
 def test_h5py_reads_the_others_after_every_single_write_of_growth_and_commits(
@@ -185,13 +168,13 @@ def test_h5py_reads_the_others_after_every_single_write_of_growth_and_commits(
 ) -> None:
     """A kill cuts the writes short; they are cut at each sector here, which kills do not do."""
     path, tape = tmp_path / "archive.h5", Tape()
-    level = opened(path, None, files=tape)
+    level = Hdf5(path, files=tape)
     held = {KEYS[0]: 1, KEYS[6]: 2}
     for key, write in held.items():
         level.write(key, layout_of(key), data_of(key, write))
     level.close()
     image = path.read_bytes()
-    level = opened(path, None, files=tape)
+    level = Hdf5(path, files=tape)
     tape.epochs = [[]]
     # A group for another kind; a slot that is used again; and one more group for larger ones.
     steps = [(KEYS[8], 3), (KEYS[8], 0), (KEYS[9], 4), (KEYS[1], 11)]
@@ -351,7 +334,7 @@ def test_growth_that_the_disk_refuses_is_taken_back(tmp_path: Path) -> None:
     base, epochs = growth(path)
     for number in range(sum(map(len, epochs)) + 1):
         path.write_bytes(base)
-        archive = Hdf5(path, files=(disk := Worn()))
+        archive = Hdf5(path, files=(disk := Struck("pwritev", error=BROKEN)))
         disk.left = number
         with suppress(StorageError):
             archive.prepare(NEW, layout_of(NEW), 1)
@@ -363,18 +346,6 @@ def test_growth_that_the_disk_refuses_is_taken_back(tmp_path: Path) -> None:
         archive = Hdf5(path)
         assert {key: get(archive, key, layout_of(key)) for key in set(archive.keys())} == originals
         archive.close()
-
-
-class Worn(Files):
-    """A disk on which nothing can be written once `left` writes were done."""
-
-    left = 1 << 30
-
-    def pwritev(self, fd: int, data: Buffers, offset: int, /) -> int:
-        self.left -= 1
-        if self.left < 0:
-            raise OSError(errno.EIO, "the disk is worn out")
-        return super().pwritev(fd, data, offset)
 
 
 # Made

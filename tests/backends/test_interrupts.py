@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from ckio.backends.directory import Directory
-from ckio.backends.files import Files
 from ckio.errors import MissingCheckpoint
 from ckio.testing import get, put, raw, x
 
+from .common import Struck
 from .workload import Kind, held, plain
 
 SIZE = 3000
@@ -122,25 +122,13 @@ def test_what_was_interrupted_and_discarded_does_not_come_back(kind: Kind, tmp_p
     assert interrupts > 10
 
 
-class Interrupted(Files):
-    """Ctrl-C comes when the length of a file is asked for, once."""
-
-    armed = False
-
-    def size(self, fd: int, /) -> int:
-        if self.armed:
-            self.armed = False
-            raise KeyboardInterrupt
-        return super().size(fd)
-
-
 def test_an_interrupt_while_a_file_of_slots_is_made_leaves_none(tmp_path: Path) -> None:
-    files = Interrupted()
+    files = Struck("size", error=KeyboardInterrupt(), times=1)
     level = Directory(tmp_path / "level", files=files)
-    files.armed = True
+    files.left = 0
     with pytest.raises(KeyboardInterrupt):
         put(level, x(0), raw(100))
-    assert not files.armed
+    assert files.times == 0
     assert list((tmp_path / "level").iterdir()) == []
     stored = put(level, x(0), raw(100))
     assert get(level, x(0), raw(100)) == stored

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_models import Decay
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import DISCARD, READ, WRITE, Actions
@@ -18,8 +19,6 @@ from ckio.calibrate import calibrate
 from ckio.calibrate.overlap import OverlapProbe, lost, own
 from ckio.calibrate.probe import Workload
 from ckio.compression import Zstd
-from ckio.model import ArrayModel
-from ckio.model.arrays import Arrays
 from ckio.platform import Affine
 from ckio.platform.chain import Chain
 from ckio.platform.clock import VirtualClock
@@ -182,28 +181,11 @@ def test_a_profile_is_part_of_what_calibration_finds(tmp_path: Path) -> None:
     assert nvme.cached
 
 
-class Short(ArrayModel):
-    """It finishes after a few steps."""
-
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
-        super().__init__({"x": np.ones(10), "J": 0.0}, control={"x": np.ones(10)})
-
-    def step(self, state: Arrays, i: int, /) -> None:
-        state["x"] *= 0.9
-
-    def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
-        adjoint["x"] *= 0.9
-
-    def finished(self, state: Arrays, i: int, /) -> bool:
-        return i == self.steps
-
-
 @pytest.mark.campaign
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 5])
 def test_short_programs_are_measured_with_what_they_have(steps: int, tmp_path: Path) -> None:
     backends: dict[str, Backend] = {"ram": Ram(), "nvme": Directory(tmp_path / "nvme")}
-    found = calibrate(backends, models={"short": lambda: Short(steps)}, repeats=1)
+    found = calibrate(backends, models={"short": lambda: Decay(steps=steps)}, repeats=1)
     assert found.levels[1].profile is not None
 
 

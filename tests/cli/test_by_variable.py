@@ -138,16 +138,6 @@ def test_a_run_that_is_stopped_stores_where_it_stands_variable_by_variable(
     assert left(at) == []
 
 
-def test_a_run_that_is_killed_again_and_again_ends_with_the_same_gradient(
-    at: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any]
-) -> None:
-    for kill in ("adjoint:14", "dump:12", "adjoint:12", "step:4"):
-        with monkeypatch.context() as here:
-            here.setenv("KILL", kill)
-            ckio(*BY_VARIABLE, "--resume", at=at, status=ANY)
-    assert answer(*RESUME, at=at)["gradient_digest"] == whole["gradient_digest"]
-
-
 def at_random(draw: random.Random, seconds: float) -> str:
     """When a run is killed, or stopped: at a step, in a dump or the write after it, at any time."""
     number = int(draw.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)))

@@ -12,7 +12,6 @@ from cli.commands import CKIO, answer, ckio, complaint
 from jobs.begun import MANIFEST, begun
 
 from ckio.backends.directory import Directory, slotfiles
-from ckio.backends.files import is_locked
 from ckio.backends.hdf5 import Hdf5, file
 from ckio.backends.runid import RunId
 from ckio.errors import BadInput, LevelInUse, StorageError
@@ -264,7 +263,3 @@ def test_a_path_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     too_long = tmp_path / ("x" * 300)
     with pytest.raises(BadInput, match=r"x{300} cannot be read: File name too long"):
         leftovers.find(too_long)
-
-
-def test_a_level_that_cannot_be_looked_at_is_not_in_use(tmp_path: Path) -> None:
-    assert not leftovers._is_held(tmp_path / ("x" * 300), is_locked)

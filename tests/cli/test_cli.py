@@ -75,6 +75,7 @@ def test_plan_answers_in_json(place: Path) -> None:
     assert set(found["levels"][0]) == {"name", "writes", "reads", "discards", "peak"}
     assert "least makespan" in found.pop("note")
     assert found.pop("lossy") == {}
+    assert found.pop("needs") == {"memory": 3, "files": 3}
     assert set(found) == {"planner", "steps", "makespan", "forward_steps", "actions", "levels"}
     best = answer(*paid, at=place)
     assert best["planner"] == "auto"
@@ -137,6 +138,10 @@ OPTIONS = {
     "--steps 5 --planner periodic:period=9": "period = 9; it must be between 1 and the chain's 5",
     "--steps 50 --planner store-all": "store-all",
     "--steps 5 --platform node.toml --model vorticty": "did you mean vorticity",
+    "--steps 5 --platform node.toml --model vorticity --set gird=3": "'gird'",
+    "--steps 5 --platform node.toml --model vorticity --set grid=-3": "grid",
+    "--steps 5 --overlap much": "write_behind=N",
+    "--steps 5 --overlap read_ahead=-1": "at least 0",
     "--steps 5 --colour": "No such option",
 }
 
@@ -180,7 +185,7 @@ def test_files_that_cannot_be_read_or_written_get_one_line(place: Path) -> None:
         ([*plan, "node.toml", "-o", "x" * 300], "File name too long; give another path"),
         ([*plan, "node.toml", "-o", "nowhere/p"], "nowhere/p cannot be written: there is no dir"),
         ([*run, "taken"], "taken: it is not empty (mine)"),
-        (["show", "r"], "r: is a directory; name a file in it, e.g. r/schedule.txt"),
+        (["simulate", "r"], "r: is a directory; name a file in it, e.g. r/schedule.txt"),
         (["inspect", "x" * 300], "File name too long; give another path"),
         (["compare", "x" * 300, "r"], "File name too long; give another path"),
         (["run", "m:m", "--archive", "x" * 300], "File name too long; give another path"),
@@ -268,16 +273,6 @@ def test_a_run_leaves_its_timelines_and_no_checkpoints(machine: Path) -> None:
     found = answer("compare", "tidy", at=machine)
     assert {"predicted", "measured", "error", "culprit", "rows"} <= set(found)
     assert "total" in ckio("compare", "tidy", at=machine).stdout
-
-
-def test_bad_models_and_options_of_run_get_one_line(machine: Path) -> None:
-    rest = ("--steps", 5, *NODE, "--into", "no")
-    for words, said in (
-        (["vorticty"], "did you mean vorticity"),
-        (["vorticity", "--set", "gird=3"], "'gird'"),
-        (["vorticity", "--set", "grid=-3"], "grid"),
-    ):
-        assert said in complaint("run", *words, *rest, at=machine)
 
 
 # Demo

@@ -147,18 +147,6 @@ def test_auto_needs_a_model_and_a_calibration(place: Path) -> None:
     assert "zstd" in line
 
 
-def test_what_is_not_known_gets_one_line(place: Path) -> None:
-    for options, said in (
-        ("codec=zst", "no codec is named 'zst'; did you mean zstd?"),
-        ("codec=zstd,codec_levle=3", "zstd has no option 'levle'; did you mean level?"),
-        ("codec=zstd,codec_level=99", "level = 99"),
-        ("codec_level=3", "no codec for 'codec_level'"),
-        ("durability=fsync", "durability 'fsync' is not known"),
-    ):
-        words = ("calibrate", "--level", f"nvme=directory:ck,{options}", "-o", "no.toml")
-        assert said in complaint(*words, at=place)
-
-
 def test_the_help_lists_codecs_durabilities_and_their_options(tmp_path: Path) -> None:
     out = ckio("calibrate", "--help", at=tmp_path).stdout
     for word in ("zstd", "codec_level=1", "codec=NAME", "auto", "process", "fdatasync", "direct"):

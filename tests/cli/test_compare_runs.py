@@ -78,10 +78,13 @@ def test_what_is_no_run_is_refused_with_a_remedy(copied: Path) -> None:
         assert "give the directory that `ckio run --into` wrote" in line
     line = complaint("compare", "a", "b/measured.txt", at=copied)
     assert "b/measured.txt: not the directory of a run" in line
+    assert "not the directory of a run" in complaint("compare", "empty", at=copied)
     assert "--html is for two runs" in complaint("compare", "a", "--html", "x", at=copied)
     (copied / "b" / "result.json").unlink()
     line = complaint("compare", "a", "b", at=copied)
     assert "b: its run has not ended, because there is no result.json yet" in line
+    (copied / "a" / "measured.txt").unlink()
+    assert "measured.txt" in complaint("compare", "a", at=copied)
 
 
 def change(path: Path, **entries: Any) -> None:

@@ -17,6 +17,7 @@ import pytest
 from cli.commands import CKIO, answer, ckio, complaint
 from cli.resumable import MODEL
 
+from ckio.adapters.registry import names
 from ckio.backends.directory import Directory
 from ckio.jobs.models import identity
 
@@ -277,6 +278,13 @@ def test_levels_that_cannot_be_get_one_line(tmp_path: Path) -> None:
         (["a=ram,capacity=10"], "is less than the smallest checkpoint"),
         (["a b=ram"], "a name is letters"),
         (["a"], "is not NAME=BACKEND"),
+        (["a=ram,capacity=8Mbit"], "(MB is 10^6 bytes, MiB is 2^20, M alone is MiB)"),
+        (["a=directory:ck,codec=gzip"], f"named 'gzip'; known: {', '.join(names('codecs'))}"),
+        (["a=directory:ck,codec=zst"], "no codec is named 'zst'; did you mean zstd?"),
+        (["a=directory:ck,codec=zstd,codec_levle=3"], "no option 'levle'; did you mean level?"),
+        (["a=directory:ck,codec=zstd,codec_level=99"], "level = 99"),
+        (["a=directory:ck,codec_level=3"], "no codec for 'codec_level'"),
+        (["a=directory:ck,durability=fsync"], "durability 'fsync' is not known"),
     ):
         words = [word for level in levels for word in ("--level", level)]
         assert said in complaint("calibrate", *words, at=tmp_path)

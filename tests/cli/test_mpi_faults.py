@@ -99,7 +99,9 @@ def test_a_platform_is_the_one_that_the_first_rank_reads(tmp_path: Path) -> None
 def stopped(at: Path, words: tuple[object, ...]) -> str:
     """What a job says that got SIGTERM on one rank in the middle, and can go on."""
     job = Job(3, *words, "--json", at=at, environ=harm("nobody", "", slow=0.02))
-    job.wait_for(at, "scratch/*/rank-1/*.ckio")
+    for rank in range(3):
+        job.wait_for(at, f"scratch/*/rank-{rank}/*.ckio")
+    time.sleep(0.3)  # some steps, of 20 ms each, so that all ranks have something to store
     job.kill(1, signal.SIGTERM)
     out, err = job.ended(status=75)
     assert json.loads(out)["why"] == "SIGTERM"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.commands import answer, ckio, complaint
+from cli.commands import answer, ckio
 
 from ckio.cli.compare import figures, show
 from ckio.jobs import display
@@ -89,16 +89,6 @@ def test_nothing_may_be_hidden(place: Path) -> None:
     assert "nothing of the transfer time of far levels is hidden" in said
 
 
-def test_a_near_horizon_leaves_more_to_wait_for(place: Path) -> None:
-    (place / "node.toml").write_text(NODE.replace("2.0", "9.0"))
-    options = ("--planner", "revolve:on=nvme", *PLAN)
-    far, near = (
-        simulated(*options, "--overlap", f"{POLICY}{horizon}", at=place)["waiting"]
-        for horizon in ("", ",horizon=0")
-    )
-    assert far < near
-
-
 def test_a_timeline_is_written_with_its_policy_shown_and_simulated_again(place: Path) -> None:
     ckio("plan", *PLAN, "-o", "plan.txt", at=place)
     ckio("simulate", "plan.txt", "--overlap", POLICY, "-o", "over.txt", at=place)
@@ -153,11 +143,6 @@ def test_a_comparison_has_the_transfers_and_what_the_program_waits(
     assert re.search(r"waits for storage: .* predicted, .* measured", said)
     same = compare(plain.timeline, plain.timeline)
     assert "the prediction is as long as the measured makespan" in str(same)
-
-
-def test_a_policy_that_is_none_gets_one_line(place: Path) -> None:
-    assert "write_behind=N" in complaint("plan", *PLAN, "--overlap", "much", at=place)
-    assert "at least 0" in complaint("plan", *PLAN, "--overlap", "read_ahead=-1", at=place)
 
 
 # auto: the plan says what overlaps

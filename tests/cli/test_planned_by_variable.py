@@ -91,7 +91,7 @@ def test_what_is_run_is_shown_and_compared(place: Path) -> None:
     assert ran.timeline is not None
     assert ran.timeline.makespan == pytest.approx(planned["makespan"])
     steps = json.loads((place / "run" / "result.json").read_text())["forward_steps"]
-    assert f"forward steps   {steps}" in done.stdout
+    assert re.search(rf"^forward steps +{steps}$", done.stdout, re.M)
 
     compared = answer("compare", "run", at=place)
     writes = [row["actions"] for row in compared["rows"] if row["name"].startswith("write")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from cli.commands import ckio
-from cli.resumable import place, reference, words
+from cli.resumable import place, words
 
 FAR = {"directory": "*/*.ckio", "hdf5": "*.h5"}
 RUNS = [(), ("--overlap", "all")]
@@ -25,12 +25,6 @@ Growth.work = harmed
 """
 MOMENTS = 109
 """Steps forward and back of the synchronous run."""
-
-
-@pytest.fixture(scope="module")
-def digest(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """That of an uninterrupted run."""
-    return reference(tmp_path_factory.mktemp("whole"))["gradient_digest"]
 
 
 def in_mid_run(at: Path, far: str, digest: str, moment: int, change: str, *more: str) -> str:

@@ -20,7 +20,6 @@ from cli.resumable import (
     left,
     place,
     planned,
-    reference,
     stored_in,
     words,
     work,
@@ -36,12 +35,6 @@ CASES = [("directory", moment) for moment in MOMENTS] + [
     ("hdf5", "adjoint:17"),
     ("zstd", "step:70"),
 ]
-
-
-@pytest.fixture(scope="module")
-def digest(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """That of an uninterrupted run."""
-    return reference(tmp_path_factory.mktemp("whole"))["gradient_digest"]
 
 
 @pytest.fixture

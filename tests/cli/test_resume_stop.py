@@ -11,7 +11,7 @@ from unittest.mock import ANY
 
 import pytest
 from cli.commands import answer, ckio
-from cli.resumable import RESUME, STEPS, adjoints, killed, left, place, reference, words, work
+from cli.resumable import RESUME, STEPS, adjoints, killed, left, place, words, work
 
 from ckio.cli import run
 from ckio.cli.entry import cli as command_line
@@ -21,12 +21,6 @@ from ckio.jobs.stopping import Stopper, began
 IMPORTED = time.monotonic()
 WARNINGS = tuple(int(getattr(signal, name)) for name in ("SIGUSR1", "SIGUSR2", "SIGXCPU"))
 TERM, INT, HUP = (int(getattr(signal, name)) for name in ("SIGTERM", "SIGINT", "SIGHUP"))
-
-
-@pytest.fixture(scope="module")
-def digest(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """That of an uninterrupted run."""
-    return reference(tmp_path_factory.mktemp("whole"))["gradient_digest"]
 
 
 def stopped(at: Path, kill: str, *line: object, patch: pytest.MonkeyPatch, status: int = 75) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from cli.commands import answer, ckio, complaint
-from cli.resumable import RESUME, STEPS, killed, left, place, reference, words
+from cli.resumable import RESUME, STEPS, killed, left, place, words
 
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text import loads
@@ -17,12 +17,6 @@ ASKED = ("--overlap", str(POLICY))
 PLANNED = ("--planner", "overlapped")
 MODEL = ("--model", "ocean:growth", "--steps", STEPS, "--platform", "node.toml")
 BY_DEFAULT = ("run", "ocean:growth", *MODEL[2:], "--into", "run")
-
-
-@pytest.fixture(scope="module")
-def digest(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """That of an uninterrupted run without overlap."""
-    return reference(tmp_path_factory.mktemp("whole"))["gradient_digest"]
 
 
 def running(tmp_path: Path, *, measured: bool = True) -> Path:
@@ -111,21 +105,6 @@ def test_a_run_of_unknown_length_keeps_its_policy_for_the_way_back(
 
 
 # The policy of a plan, and one that is asked for
-
-
-@pytest.mark.slow
-def test_a_plan_for_overlap_says_what_it_is_worth(tmp_path: Path) -> None:
-    at = place(tmp_path / "at", tapes=1)
-    synchronous = answer("plan", *MODEL, "--planner", "auto", at=at)
-    found = answer("plan", *MODEL, "--overlap", "-o", "plan.txt", at=at)
-    assert found["planner"] == "auto"
-    assert found["bound"] <= found["makespan"] <= found["synchronous"]
-    assert found["synchronous"] <= synchronous["makespan"] * (1 + 1e-12)
-    ckio("show", "plan.txt", "--html", "plan.html", at=at)
-    assert f"<dd>{found['overlap']}</dd>" in (at / "plan.html").read_text()
-    for same in (("--overlap", "auto"), ("--planner", "auto", "--overlap"), PLANNED):
-        figures = answer("plan", *MODEL, *same, at=at)
-        assert figures | {"planner": "auto"} == found
 
 
 @pytest.mark.slow

@@ -9,13 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli.commands import CKIO, answer
-from cli.resumable import RESUME, left, place, reference, words
-
-
-@pytest.fixture(scope="module")
-def digest(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """That of an uninterrupted run."""
-    return reference(tmp_path_factory.mktemp("whole"))["gradient_digest"]
+from cli.resumable import RESUME, left, place, words
 
 
 def on_a_terminal(at: Path, hangups: signal.Handlers) -> int:
@@ -24,7 +18,7 @@ def on_a_terminal(at: Path, hangups: signal.Handlers) -> int:
     if child == 0:
         os.chdir(at)
         signal.signal(signal.SIGHUP, hangups)
-        more = {"PAUSE": "0.01", "TERM": "xterm"}
+        more = {"PAUSE": "0.05", "TERM": "xterm"}
         os.execve(CKIO, [str(CKIO), *map(str, words("--resume"))], {**os.environ, **more})
     said = b""
     while b"steps/s" not in said:

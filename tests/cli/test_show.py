@@ -69,3 +69,14 @@ def test_an_old_picture_is_replaced_and_a_link_is_followed(place: Path) -> None:
     assert (place / "link.svg").is_symlink()
     assert (place / "real.svg").read_text().startswith("<svg")
     ckio("show", "plan.txt", "--svg", os.devnull, at=place)
+
+
+def test_the_directory_of_a_run_is_shown_by_its_timeline(tmp_path: Path) -> None:
+    run = ckio("run", "burgers", "--steps", 20, "--ram", "4KiB", "--into", "run", at=tmp_path)
+    assert "`ckio show run --html run.html` draws them" in run.stdout
+    by_name = ckio("show", "run/measured.txt", at=tmp_path).stdout
+    assert ckio("show", "run", at=tmp_path).stdout == by_name
+    ckio("show", "run", "--html", "run.html", at=tmp_path)
+    assert "not checked" in (tmp_path / "run.html").read_text()
+    (tmp_path / "run" / "measured.txt").unlink()
+    assert "20 steps" in ckio("show", "run", at=tmp_path).stdout

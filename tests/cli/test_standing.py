@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from example_models.permafrost import Permafrost
+from small_models import digest, reverse_all
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.actions.variables import Variables
@@ -41,10 +41,6 @@ def permafrost() -> Permafrost:
     return Permafrost(grid=4, steps=STEPS, change=THAW.start, thaw=len(THAW))
 
 
-def bits(model: Permafrost) -> tuple[object, ...]:
-    return model.functional, *(np.asarray(it).tobytes() for it in model.gradient.values())
-
-
 BY_VARIABLE = Chain(
     steps=STEPS,
     advance=1,
@@ -60,10 +56,7 @@ RESTART, ADJOINT = WHOLE.largest("restart"), WHOLE.largest("adjoint")
 
 @pytest.fixture(scope="module")
 def truth() -> tuple[object, ...]:
-    model = permafrost()
-    model.record(0, STEPS)
-    model.reverse(0, STEPS)
-    return bits(model)
+    return digest(reverse_all(permafrost(), STEPS))
 
 
 def machine(at: Path, ram: int, *far: int) -> Platform:
@@ -144,7 +137,7 @@ def comes_to_its_end(
         count += 1
         assert count < 100, "it does not end"
     assert count > 1
-    assert bits(end) == truth
+    assert digest(end) == truth
 
 
 @pytest.mark.campaign

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cli.commands import answer, ckio, complaint
 
-from ckio.adapters.registry import find_model, names
+from ckio.adapters.registry import find_model
 from ckio.errors import BadInput
 from ckio.platform import Platform
 from ckio.platform.readable import duration
@@ -192,43 +192,8 @@ def test_a_size_may_be_written_in_any_way(place: Path) -> None:
     assert answer("calibrate", *level, at=place)["levels"][0]["capacity"] == 8 << 20
 
 
-def test_what_is_no_size_is_answered_with_what_the_units_are(place: Path) -> None:
-    line = complaint("calibrate", "--level", "ram=ram,capacity=8Mbit", "-o", "a.toml", at=place)
-    assert "'8Mbit' is not a size; write bytes or e.g. 64MiB" in line
-    assert "(MB is 10^6 bytes, MiB is 2^20, M alone is MiB)" in line
+def test_the_help_says_what_a_size_is(place: Path) -> None:
     assert "64MiB (or 64M)" in " ".join(ckio("plan", "--help-all", at=place).stdout.split())
-
-
-def test_a_codec_that_is_not_there_is_answered_with_those_that_are(place: Path) -> None:
-    level = "--level", "nvme=directory:scratch,capacity=1MiB,codec=gzip", "-o", "made.toml"
-    line = complaint("calibrate", *level, at=place)
-    assert "level 'nvme': no codec is named 'gzip'; known: " in line
-    assert all(name in line for name in names("codecs"))
-    text = PLATFORM + 'options = { codec = "gzip" }\n'
-    (place / "gzip.toml").write_text(text)
-    words = "--steps", 9, "--platform", "gzip.toml", "--into", "run", "--overlap", "none"
-    line = complaint("run", "models/growth.py", *words, at=place)
-    assert "level 'ram': no codec is named 'gzip'; known: " in line
-    assert all(name in line for name in names("codecs"))
-
-
-# Timelines
-
-
-@pytest.fixture
-def ran(place: Path) -> Path:
-    ckio(
-        "run", "models/growth.py", "--steps", 9, "--platform", "node.toml", "--into", "a", at=place
-    )
-    return place
-
-
-def test_a_directory_without_two_timelines_is_told_apart(ran: Path) -> None:
-    assert "total" in ckio("compare", "a", at=ran).stdout
-    line = complaint("compare", "models", at=ran)
-    assert "models: not the directory of a run, because it has no manifest.json" in line
-    (ran / "a" / "measured.txt").unlink()
-    assert "measured.txt" in complaint("compare", "a", at=ran)
 
 
 # Gradients

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from example_models.ocean import FIELDS, Ocean
-from models.fewslots import digest, store_all
 from models.poisoning import flow_of, seed_of, tape_of
+from small_models import digest, reverse_all
 
 from ckio.actions import Key, Kind
 from ckio.models.vorticity import Vorticity
@@ -16,8 +16,8 @@ HELD = {*FIELDS, "J"}
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 20])
 @pytest.mark.parametrize("options", [{"grid": 8}, {"grid": 21, "wind": 0.5, "seed": 3}])
 def test_functional_and_gradient_are_those_of_the_model_that_was_thought_about(options, steps):
-    expected = digest(store_all(Vorticity(**options), steps))
-    assert digest(store_all(Ocean(**options), steps)) == expected
+    expected = digest(reverse_all(Vorticity(**options), steps))
+    assert digest(reverse_all(Ocean(**options), steps)) == expected
     assert steps == 0 or np.frombuffer(expected[1]["Q"]).any()
 
 
@@ -27,7 +27,7 @@ def test_controls_are_what_the_state_starts_from():
         for one in (ocean, model):
             one.control[name][...] *= 1.5
             one.control[name][0] = 7.0  # what is on a wall does not matter
-    assert digest(store_all(ocean, 9)) == digest(store_all(model, 9))
+    assert digest(reverse_all(ocean, 9)) == digest(reverse_all(model, 9))
     assert ocean.dt == model.dt
 
 
@@ -68,5 +68,5 @@ def test_what_is_reversed_twice_counts_once():
     for _ in range(2):
         restore(model, a4, half)
         restore(model, x0, start)
-        store_all(model, 4)
-        assert digest(model) == digest(store_all(Ocean(grid=10), 9))
+        reverse_all(model, 4)
+        assert digest(model) == digest(reverse_all(Ocean(grid=10), 9))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from example_models.permafrost import CONDUCT, ROCK, THAW, WIDTH, Permafrost, X, Y
 from models.complexstep import Controls, check_every_component
-from models.fewslots import store_all
+from small_models import reverse_all
 
 from ckio.actions import Key, Kind
 from ckio.actions.variables import Flow
@@ -55,7 +55,7 @@ def functional(base: Permafrost, steps: int, control: Controls) -> complex:
     ],
 )
 def test_every_component_is_the_complex_step_derivative_of_a_model_written_anew(options):
-    model, base = store_all(Permafrost(**options), options["steps"]), Permafrost(**options)
+    model, base = reverse_all(Permafrost(**options), options["steps"]), Permafrost(**options)
     anew = partial(functional, base, options["steps"])
     scales = check_every_component(model, base.control, anew)
     needed = {"K": 0 not in model.thaw, "ice": bool(model.thaw), "T": True}

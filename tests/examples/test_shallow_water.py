@@ -13,8 +13,8 @@ from example_models.shallow_water import (
     gather,
 )
 from models.complexstep import Controls, check_every_component
-from models.fewslots import store_all
 from models.variants import ROUGH
+from small_models import reverse_all
 
 from ckio.errors import RunFailed
 
@@ -82,7 +82,7 @@ def functional(base: ShallowWater, steps: int, control: Controls) -> complex:
 def test_every_component_is_the_complex_step_derivative_of_a_model_written_anew(
     grid, steps, options
 ):
-    model = store_all(ShallowWater(grid=grid, **options), steps)
+    model = reverse_all(ShallowWater(grid=grid, **options), steps)
     base = ShallowWater(grid=grid, **options)
     scales = check_every_component(model, base.control, partial(functional, base, steps))
     assert all((scale > 0) == (steps > 1 or name != "drag") for name, scale in scales.items())

@@ -11,7 +11,7 @@ import pytest
 from ckio import Affine, ArrayModel, Chain, Job, Level, Platform
 from ckio.errors import BadInput
 from ckio.jobs.display import Display
-from ckio.jobs.known import Known, kind_of
+from ckio.jobs.known import Known, facts_of, kind_of
 from ckio.models.burgers import Burgers
 
 STEPS = 20
@@ -41,6 +41,10 @@ class Halving(ArrayModel):
 
     def adjoint_step(self, adjoint, tape, i, /):
         adjoint["x"][...] = 0.5 * (adjoint["x"] + adjoint["J"])
+
+
+class Late(Halving):
+    records_late = True
 
 
 @pytest.fixture
@@ -75,7 +79,7 @@ def kind(**changed):
     given = {
         "model": "burgers cells=64",
         "factory": Burgers,
-        "sizes": {"restart": 8, "tape": 4, "adjoint": 8},
+        "facts": facts_of(Halving()),
         "levels": [Level(name="disk", backend="directory", options={"path": "scratch"})],
     }
     return kind_of(*(given | changed).values())
@@ -121,7 +125,8 @@ def test_what_makes_a_kind():
     for changed in (
         {"model": "burgers cells=65"},
         {"factory": Halving},  # in another file
-        {"sizes": {"restart": 8, "tape": 4, "adjoint": 9}},
+        {"facts": facts_of(Halving(size=9))},
+        {"facts": facts_of(Late())},
         {"levels": []},
         {"levels": [Level(name="disk", backend="directory", options={"path": "other"})]},
     ):

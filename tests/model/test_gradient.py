@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from small_models import reverse_all
 
 from ckio.errors import BadInput, RunFailed
 from ckio.model import ArrayModel
@@ -62,10 +63,7 @@ def maker(kind=Logistic, *, dtype=np.float64, rate=0.3):
 
 
 def gradient_of(make, steps=STEPS):
-    model = make()
-    model.record(0, steps)
-    model.reverse(0, steps)
-    return {name: array.copy() for name, array in model.gradient.items()}
+    return {name: it.copy() for name, it in reverse_all(make(), steps).gradient.items()}
 
 
 def test_a_right_gradient_is_verified_at_second_order():
@@ -176,10 +174,7 @@ def test_a_control_without_elements_is_right():
         x, none = np.array([0.1, 0.3]), np.zeros((2, 0))
         return Logistic({"x": x, "J": 0.0}, control={"x": x, "rate": 0.3 * x, "none": none})
 
-    model = make()
-    model.record(0, STEPS)
-    model.reverse(0, STEPS)
-    assert check_gradient(make, STEPS, model.gradient).verified
+    assert check_gradient(make, STEPS, gradient_of(make)).verified
 
 
 def test_a_gradient_that_does_not_fit_is_refused():

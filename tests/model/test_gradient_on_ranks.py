@@ -68,13 +68,6 @@ def test_a_gradient_of_zeros_is_refused_on_one_rank_too():
     assert "the gradient is 0, but J has the slope -9.85" in check.summary()
 
 
-class Shared(Halves):
-    """All controls are the same on all ranks, and each rank has its part of the gradient."""
-
-    def gathered(self, name, array):
-        return array
-
-
 def test_directions_in_shared_controls_do_not_depend_on_the_number_of_ranks():
     def directions(comm):
         drawn = []

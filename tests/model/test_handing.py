@@ -13,6 +13,7 @@ import pytest
 from drawing import random_legal
 from jobs.begun import MANIFEST
 from oracles.costs import all_seconds, seconds
+from small_models import digest, reverse_all
 
 from ckio.actions import Action, Advance, Discard, Kind, Read, Record, Reverse, Write
 from ckio.backends.directory import Directory
@@ -40,6 +41,7 @@ from ckio.schedule.policy import Overlap
 from ckio.schedule.text import dumps, loads
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, HandingTests, t, x
+from tests.runner.throttled import PricedRam
 from tests.single import perform_one
 
 STATES, TAPES = frozenset((Kind.RESTART,)), frozenset((Kind.TAPE,))
@@ -98,15 +100,8 @@ def chain_of(model: object, steps: int) -> Chain:
     return Chain(steps=steps, **costs, **sizes_of(model), handed=handed_by(model))  # type: ignore[arg-type]
 
 
-def results(model: Growth) -> tuple[object, ...]:
-    return model.functional, *(array.tobytes() for array in model.gradient.values())
-
-
 def alone(steps: int, cells: int = 40) -> tuple[object, ...]:
-    model = Growth(cells)
-    model.record(0, steps)
-    model.reverse(0, steps)
-    return results(model)
+    return digest(reverse_all(Growth(cells), steps))
 
 
 def address(view: memoryview) -> int:
@@ -162,7 +157,7 @@ def test_the_gradient_is_that_of_copies_to_the_last_bit(planner, tmp_path) -> No
         except NoSchedule:
             continue
         run(schedule, platform, driven, levels, overlap=overlap)
-        assert results(model) == expected, (slots, checksum, overlap, copying)
+        assert digest(model) == expected, (slots, checksum, overlap, copying)
         assert [list(level.keys()) for level in levels] == [[], [], []]
         assert levels[0].capacity == capacity
         for level in levels:
@@ -202,7 +197,7 @@ def test_a_far_tape_is_written_from_where_it_was_recorded(monkeypatch) -> None:
         match action:
             case Record(step, _) if step < steps - 1:
                 recorded.append(address(model.dump(t(step))[1]))
-    assert results(model) == alone(steps, 10_000)
+    assert digest(model) == alone(steps, 10_000)
     # What was read before its turn came need not be written any more.
     assert far.written
     assert far.written == recorded[: len(far.written)]
@@ -233,7 +228,7 @@ def test_memory_that_does_not_fit_the_types_is_copied() -> None:
     model.take(t(0), model.layout(t(0)), views)
     model.reverse(0, 1)
     assert model.seen[0] % 8 == 0
-    assert results(model) == alone(1)
+    assert digest(model) == alone(1)
 
 
 def test_a_write_that_fails_leaves_the_model_as_it_was() -> None:
@@ -285,7 +280,7 @@ def test_what_is_written_between_read_and_reverse_does_not_take_its_memory() -> 
         *(Discard(x(0), 0), Discard(x(2), 0)),
     ]
     run(Schedule(chain, actions), platform, model, [memory])
-    assert results(model) == alone(3, 4_000)
+    assert digest(model) == alone(3, 4_000)
 
 
 class Late(Directory):
@@ -342,7 +337,7 @@ def test_a_tape_that_stays_stored_keeps_its_bytes(before: list[Action], overlap:
     schedule = Schedule(chain, [*before, Reverse(0, 1)])
     for _ in perform(schedule, near, model, levels, overlap=overlap):
         pass
-    assert results(model) == alone(1)
+    assert digest(model) == alone(1)
     stored = [bytearray(view.nbytes) for view in tape_of(1)]
     levels[0].read(t(0), [memoryview(it) for it in stored])
     assert stored == [bytearray(view) for view in tape_of(1)]
@@ -386,7 +381,7 @@ def test_a_level_that_fails_is_left_with_what_was_handed_over(tmp_path) -> None:
         schedule, platform, Growth(), levels, fresh=Growth, replan=resume, warn=facts.append
     )
     assert facts
-    assert results(model) == alone(steps)
+    assert digest(model) == alone(steps)
 
 
 # Prices
@@ -450,38 +445,6 @@ def test_columns_say_what_single_actions_cost() -> None:
         assert found == all_seconds(schedule, platform), f"seed {seed}"
 
 
-class Priced(Ram):
-    """Memory that takes what it is priced at; of what it keeps no byte is copied."""
-
-    def __init__(self, level: Level, clock: VirtualClock) -> None:
-        super().__init__()
-        self._level, self._clock = level, clock
-
-    def write(self, key, layout, data, /):
-        nbytes = super().write(key, layout, data)
-        self._clock.sleep(self._level.write(nbytes))
-        return nbytes
-
-    def read(self, key, into, /):
-        nbytes = super().read(key, into)
-        self._clock.sleep(self._level.read(nbytes))
-        return nbytes
-
-    def keep(self, key, layout, data, /):
-        nbytes = super().keep(key, layout, data)
-        self._clock.sleep(self._level.write(0))
-        return nbytes
-
-    def kept(self, key, /):
-        self._clock.sleep(self._level.read(0))
-        return super().kept(key)
-
-    def discard(self, key, /):
-        nbytes = self._ledger.find(key).form.nbytes
-        super().discard(key)
-        self._clock.sleep(self._level.discard(nbytes))
-
-
 @pytest.mark.parametrize("planner", [store_all, by_period, hrevolve, mixed, auto])
 def test_a_run_takes_what_it_is_simulated_to_take(planner) -> None:
     for handed in (frozenset[Kind](), STATES, TAPES, STATES | TAPES):
@@ -489,7 +452,7 @@ def test_a_run_takes_what_it_is_simulated_to_take(planner) -> None:
         platform = Platform((replace(PRICED, capacity=200),), working_memory=chain.tape)
         clock = VirtualClock()
         schedule, model = planner(chain, platform), CountingModel(chain, clock)
-        found = run(schedule, platform, model, [Priced(platform.levels[0], clock)], clock=clock)
+        found = run(schedule, platform, model, [PricedRam(platform.levels[0], clock)], clock=clock)
         assert found == simulate(schedule, platform)
         assert found.makespan == makespan(schedule, platform)
 

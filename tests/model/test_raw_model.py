@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_models import reverse_all
 
 from ckio import check_gradient
 from ckio.testing import a, restore, save, x
@@ -30,10 +31,7 @@ def growth() -> Callable[..., Any]:
 
 
 def reference(make: Callable[..., Any]) -> Any:
-    model = make()
-    model.record(0, STEPS)
-    model.reverse(0, STEPS)
-    return model
+    return reverse_all(make(), STEPS)
 
 
 def resumed(make: Callable[..., Any], without: str = "") -> Any:

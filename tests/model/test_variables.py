@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from small_models import digest, reverse_all
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.variables import TOGETHER, Flow, Step, Variables
@@ -191,14 +192,8 @@ def coded(code: Code, **options) -> Coded:
     return model
 
 
-def results(model: ArrayModel) -> tuple[object, ...]:
-    return model.functional, *((name, g.tobytes()) for name, g in model.gradient.items())
-
-
 def store_all(model: ArrayModel, n: int) -> tuple[object, ...]:
-    model.record(0, n)
-    model.reverse(0, n)
-    return results(model)
+    return digest(reverse_all(model, n))
 
 
 def chain_of(model: ArrayModel, n: int, variables: Variables | None = None) -> Chain:
@@ -227,7 +222,7 @@ def test_with_a_flow_any_schedule_gives_the_gradient_of_store_all_without(planne
     platform = two_levels(chain := chain_of(model, n))
     levels = [Ram(capacity=level.capacity) for level in platform.levels]
     run(planner(chain, platform), platform, model, levels)
-    assert results(model) == store_all(coded(code, known=False), n)
+    assert digest(model) == store_all(coded(code, known=False), n)
 
 
 class Lowered:
@@ -370,7 +365,7 @@ def test_arrays_that_are_stored_one_by_one_give_the_same_gradient(seed, n, group
     code = random_code(choose, n)
     recompute = choose.choice(RECOMPUTE)
     walk = Lowered(lambda: coded(code, recompute=recompute), n, choose, grouped)
-    assert results(walk.model) == store_all(coded(code, known=False), n)
+    assert digest(walk.model) == store_all(coded(code, known=False), n)
 
 
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 6), grouped=st.sampled_from(GROUPED))
@@ -383,7 +378,7 @@ def test_arrays_of_the_examples_that_are_stored_one_by_one_give_the_same_gradien
                 return Vorticity(grid=8, recompute=("", "psi")[number - 1])
 
     walk = Lowered(make, n, Random(seed), grouped)
-    assert results(walk.model) == store_all(make(), n)
+    assert digest(walk.model) == store_all(make(), n)
 
 
 SOME = (
@@ -481,7 +476,7 @@ def test_a_load_that_fails_leaves_the_model_as_it_was(kind, name):
     assert {key: save(model, key) for key in held} == held
     assert {n: array.tobytes() for n, array in model._state.items()} == state
     model.reverse(0, 4)
-    assert results(model) == right
+    assert digest(model) == right
 
 
 def test_the_seed_is_kept_where_the_forward_goes_back_and_nothing_has_to_be_read():
@@ -508,7 +503,7 @@ def test_the_seed_is_kept_where_the_forward_goes_back_and_nothing_has_to_be_read
     for step in reversed(range(5)):
         model.record(step, step + 1)
         model.reverse(step, step + 1)
-    assert results(model) == store_all(make(), 5)
+    assert digest(model) == store_all(make(), 5)
     assert model.functional == 4 * 4.25
 
 
@@ -529,7 +524,7 @@ def test_in_a_new_process_a_tape_and_an_adjoint_are_read_in_any_order():
         restore(other, x(0), save(some(), x(0)))
         other.record(0, 2)
         other.reverse(0, 2)
-        assert results(other) == store_all(some(), 4)
+        assert digest(other) == store_all(some(), 4)
 
 
 def test_a_state_is_complete_before_the_functional_reads_it_and_one_array_has_none():
@@ -637,4 +632,4 @@ def test_the_gradient_of_the_ocean_is_the_same_where_psi_is_computed_again():
     platform = two_levels(chain, 1)
     levels = [Ram(capacity=level.capacity) for level in platform.levels]
     run(hrevolve(chain, platform), platform, model, levels)
-    assert results(model) == store_all(plain, 7)
+    assert digest(model) == store_all(plain, 7)

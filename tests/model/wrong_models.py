@@ -109,16 +109,6 @@ class Generator(Right):
         state["v"] *= 1 + 1e-9 * self.rng.random()
 
 
-class Cached(Right):
-    scale = None
-
-    def step(self, state, i):
-        if self.scale is None:
-            self.scale = state["u"].mean()
-        super().step(state, i)
-        state["u"] /= self.scale
-
-
 class Counting(Right):
     calls = 0
 
@@ -189,13 +179,6 @@ class Overwritten(Right):
         before = adjoint["u"].copy()
         super().adjoint_step(adjoint, tape, i)
         adjoint["v"] += H * tape["u"] * (adjoint["u"] - before)
-
-
-class Boundary(Right):
-    def adjoint_step(self, adjoint, tape, i):
-        last = adjoint["u"][-1]
-        super().adjoint_step(adjoint, tape, i)
-        adjoint["u"][0] -= H * self.control["k"] * last
 
 
 class OneStep(Right):
@@ -388,7 +371,6 @@ WRONG = [
     (Forgotten, "steps", "v", r"self\.memory"),
     (Random, "steps", "u", r"numpy\.random"),
     (Generator, "steps", "v", r"self\.rng"),
-    (Cached, "steps", "u", r"self\.scale"),
     (Counting, "steps", "v", r"self\.calls"),
     (GlobalCount, "steps", "v", "COUNT"),
     (ControlInStep, "controls", "k", "changed by step 0"),
@@ -399,7 +381,6 @@ WRONG = [
     (Sign, "derivative", "u", "derivative of v by u is wrong in step 0"),
     (Factor, "derivative", "control k", "derivative of u by control k is wrong in step 0"),
     (Overwritten, "derivative", "v", "derivative of u by v is wrong in step 0"),
-    (Boundary, "derivative", "u", "derivative of u by u is wrong in step 0"),
     (OneStep, "derivative", "v", "derivative of v by v is wrong in step 3"),
     (NoAdjointStart, "derivative", "control u", "derivative of v by control u is wrong in step 0"),
     (Seed, "gradient", "v", "derivative of J at the end by v is wrong"),

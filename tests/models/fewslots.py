@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from small_models import digest, reverse_all
+
 from ckio.actions import Key, Kind
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
@@ -26,17 +28,6 @@ PLANS = {
     "hrevolve": hrevolve,
     "mixed": mixed,
 }
-
-
-def store_all(model: Any, steps: int) -> Any:
-    """Record and reverse all of it."""
-    assert model.record(0, steps) == steps
-    model.reverse(0, steps)
-    return model
-
-
-def digest(model: Any) -> tuple[float, dict[str, bytes]]:
-    return model.functional, {name: array.tobytes() for name, array in model.gradient.items()}
 
 
 def digest_by(plan: str, make: Make, steps: int, path: Path) -> tuple[float, dict[str, bytes]]:
@@ -69,5 +60,5 @@ def digest_by_two(make: Make, steps: int) -> tuple[float, dict[str, bytes]]:
     restore(second, keys[2], save(first, keys[2]))
     restore(second, keys[1], x_half)
     restore(second, keys[0], x_0)
-    store_all(second, half)
+    reverse_all(second, half)
     return digest(second)

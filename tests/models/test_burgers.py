@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from models.complexstep import Controls, check_every_component
-from models.fewslots import digest, store_all
 from models.variants import Endless
+from small_models import digest, reverse_all
 
 from ckio.actions import Key, Kind
 from ckio.calibrate import measure_model
@@ -71,7 +71,7 @@ def test_it_is_right_where_another_start_takes_a_step_more_or_less(part):
     other[0].control["u"][...] *= 1.001
     other[1].control["u"][...] *= 0.999
     assert {model.advance(0, ENDLESS) for model in other} != {steps}
-    gradient = store_all(Burgers(**options), steps).gradient
+    gradient = reverse_all(Burgers(**options), steps).gradient
     found = check_gradient(lambda: Endless(**options), steps + 20, gradient, halvings=9)
     assert found.verified  # J has a kink at 1e-3 of a step, and h is smaller in the end
 
@@ -101,7 +101,7 @@ def test_both_controls_matter_and_the_last_steps_too():
     ],
 )
 def test_every_component_is_the_complex_step_derivative_of_a_model_written_anew(options):
-    model, base = store_all(Burgers(**options), steps_of(**options)), Burgers(**options)
+    model, base = reverse_all(Burgers(**options), steps_of(**options)), Burgers(**options)
     anew = partial(functional, base, options.get("time", 1.0))
     check_every_component(model, base.control, anew, u=2e-13, viscosity=1e-11)
     assert not model.gradient["u"][[0, -1]].any()

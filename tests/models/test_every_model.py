@@ -10,9 +10,10 @@ import pytest
 from example_models.ocean import Ocean
 from example_models.permafrost import Permafrost
 from example_models.shallow_water import ShallowWater
-from models.fewslots import PLANS, digest, digest_by, digest_by_two, store_all
+from models.fewslots import PLANS, digest_by, digest_by_two
 from models.poisoning import flow_of, seed_of, tape_of
 from models.variants import ROUGH, Endless
+from small_models import digest, reverse_all
 
 from ckio.actions import Key, Kind
 from ckio.actions.variables import Step
@@ -59,8 +60,8 @@ def changed(make: Callable[[], ArrayModel]) -> ArrayModel:
 @pytest.mark.parametrize("name", SMALL)
 def test_few_slots_and_two_processes_give_the_bits_of_store_all(name: str, tmp_path: Path) -> None:
     make, steps = SMALL[name]
-    expected = digest(store_all(changed(make), steps))
-    assert expected != digest(store_all(make(), steps))
+    expected = digest(reverse_all(changed(make), steps))
+    assert expected != digest(reverse_all(make(), steps))
     for plan in PLANS:
         assert digest_by(plan, partial(changed, make), steps, tmp_path / plan) == expected, plan
     assert digest_by_two(partial(changed, make), steps) == expected
@@ -69,7 +70,7 @@ def test_few_slots_and_two_processes_give_the_bits_of_store_all(name: str, tmp_p
 @pytest.mark.parametrize("name", LARGE)
 def test_the_taylor_test_finds_second_order_over_five_halvings(name: str) -> None:
     make, steps = LARGE[name]
-    gradient = store_all(make(), steps).gradient
+    gradient = reverse_all(make(), steps).gradient
     check = check_gradient(make, steps, gradient)
     assert (check.verified, len(check.rates)) == (True, 5)
     assert min(check.rates) > 1.95
@@ -78,7 +79,7 @@ def test_the_taylor_test_finds_second_order_over_five_halvings(name: str) -> Non
 @pytest.mark.parametrize("name", ["burgers", "vorticity"])
 def test_the_bytes_do_not_depend_on_where_arrays_lie(name: str) -> None:
     make, steps = SMALL[name]
-    expected, kept = digest(store_all(make(), steps)), []
+    expected, kept = digest(reverse_all(make(), steps)), []
     for size in (1, 1000, 40_000):
         kept.append(np.ones(size, np.uint8))  # moves what is allocated next
         model = make()
@@ -87,7 +88,7 @@ def test_the_bytes_do_not_depend_on_where_arrays_lie(name: str) -> None:
             moved = memory.view(array.dtype).reshape(array.shape)
             moved[...] = array
             dict.__setitem__(model._state, field, moved)
-        assert digest(store_all(model, steps)) == expected
+        assert digest(reverse_all(model, steps)) == expected
 
 
 ALL_OF_OCEAN = "zeta s-1, psi m2 s-1, zeta_prev s-1, F_0 s-2, F_1 s-2, F_2 s-2, Q s-2, J m2 s-2"

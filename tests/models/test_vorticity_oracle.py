@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from drawing import random_complete
 from models.complexstep import Controls, check_every_component
-from models.fewslots import digest, store_all
+from small_models import digest, reverse_all
 
 from ckio.actions import Kind, Write
 from ckio.backends.base import Backend
@@ -91,7 +91,7 @@ def functional(model: Vorticity, steps: int, control: Controls) -> complex:
 def test_every_component_is_the_complex_step_derivative_of_a_model_written_anew(
     grid: int, steps: int, options: dict[str, float]
 ) -> None:
-    model = store_all(Vorticity(grid=grid, **options), steps)
+    model = reverse_all(Vorticity(grid=grid, **options), steps)
     base = Vorticity(grid=grid, **options)
     check_every_component(model, base.control, partial(functional, base, steps), within=1e-13)
 
@@ -137,7 +137,7 @@ def test_any_legal_schedule_gives_the_gradient_of_store_all(count: int, tmp_path
         run(schedule, roomy, model, backends)
         for backend in backends:
             backend.close()
-        expected = store_all(Vorticity(grid=GRID), drawn.chain.length)
+        expected = reverse_all(Vorticity(grid=GRID), drawn.chain.length)
         assert digest(model) == digest(expected), f"schedule {done}"
 
 

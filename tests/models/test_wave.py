@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 from models.complexstep import Controls, check_every_component
-from models.fewslots import store_all
 from scipy.integrate import quad
+from small_models import reverse_all
 
 from ckio.actions import Key, Kind
 from ckio.errors import RunFailed
@@ -124,7 +124,7 @@ def test_every_component_is_the_complex_step_derivative_of_a_model_written_anew(
     grid, steps, options
 ):
     options = {"grid": grid, "frequency": 33.0} | options
-    model, base = store_all(Wave(**options), steps), Known(**options)
+    model, base = reverse_all(Wave(**options), steps), Known(**options)
     anew = partial(functional, base, steps)
     scales = check_every_component(model, base.control, anew, rel=1e-12)
     assert (scales["m"] > 0) == (steps > 1)
@@ -235,7 +235,7 @@ def test_traces_of_an_even_earth_are_those_observed():
 
 def test_a_step_along_the_gradient_brings_traces_closer():
     steps = 400
-    model = store_all(Wave(grid=64), steps)
+    model = reverse_all(Wave(grid=64), steps)
     change = 1e-3 * model.functional / np.sum(np.square(model.gradient["m"]))
     closer = Wave(grid=64)
     closer.control["m"][...] -= change * model.gradient["m"]

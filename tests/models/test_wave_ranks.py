@@ -4,8 +4,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from models.fewslots import store_all
 from models.threaded import on_ranks
+from small_models import reverse_all
 
 from ckio.actions import Key, Kind
 from ckio.errors import BadInput, RunFailed
@@ -39,7 +39,7 @@ def half_way(comm: Comm, **options: object) -> tuple[Bits, float]:
 
 
 def all_the_way(comm: Comm, **options: object) -> tuple[Bits, float]:
-    model = store_all(Wave(**SMALL | options, comm=comm), STEPS)
+    model = reverse_all(Wave(**SMALL | options, comm=comm), STEPS)
     return bits(model), model.functional
 
 

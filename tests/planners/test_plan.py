@@ -100,7 +100,7 @@ assert "numba" not in sys.modules
 
 def test_a_plan_with_overlap_knows_of_steps_that_differ_and_are_recorded_only() -> None:
     chain = Chain(
-        steps=30, advance=1, record=[1.0] * 15 + [2.0] * 15, record_only=[0.5] * 15 + [0.25] * 15,
+        steps=30, advance=1, record=[1.0] * 15 + [1.25] * 15, record_only=[0.5] * 15 + [0.25] * 15,
         reverse=1, restart=2, tape=4, adjoint=2,
     )  # fmt: skip
     near = Level(name="ram", capacity=6)

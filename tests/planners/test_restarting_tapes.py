@@ -16,7 +16,7 @@ from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine
 from ckio.schedule.replay import validate
 from ckio.schedule.text import dumps, loads
-from ckio.testing import CountingModel, Throttled, t, x
+from ckio.testing import CountingModel, Throttled, t
 
 from .cases import TAPE, completed, level
 
@@ -125,7 +125,7 @@ def test_a_restart_saves_time_on_every_planner_that_is_tried() -> None:
     assert makespan(auto(replace(chain, tape_restarts=False), machine), machine) == 237
 
 
-X_0, T_0, T_1 = x(0), t(0), t(1)
+T_0 = t(0)
 RESTARTING = (
     Record(0, 1),
     Write(T_0, 0),
@@ -198,7 +198,7 @@ def test_it_is_kept_in_texts_and_platforms() -> None:
     assert "restarts from tapes" in str(schedule.chain)
 
 
-@pytest.mark.parametrize("other", [{"record_only": 0.5}, {"tape_restarts": 1}])
+@pytest.mark.parametrize("other", [{"record_only": 1.5}, {"tape_restarts": 1}])
 def test_what_cannot_be_is_refused(other: dict[str, object]) -> None:
     with pytest.raises(BadInput, match="tape_restarts"):
         replace(three_steps()[0].chain, **other)  # type: ignore[arg-type]
@@ -257,3 +257,11 @@ def test_an_overlapped_plan_is_no_slower_for_restarts() -> None:
     machine = Platform((Level(name="near", capacity=4), far), working_memory=2)
     plain = plan(replace(chain, tape_restarts=False), machine).makespan
     assert plan(chain, machine).makespan <= plain * (1 + 1e-12)
+
+
+def test_a_model_whose_tapes_contain_no_state_is_refused() -> None:
+    schedule, platform = three_steps()
+    model = CountingModel(schedule.chain)
+    model.tape_restarts = False
+    with pytest.raises(BadInput, match=r"tapes of this model contain no state: plan with"):
+        run(schedule, platform, model, [Ram() for _ in platform.levels])

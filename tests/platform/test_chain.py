@@ -236,3 +236,11 @@ def test_many_steps_that_differ_are_compared_hashed_and_shown_in_short() -> None
 
 def test_the_names_of_the_costs_are_all_but_the_steps() -> None:
     assert list(PRICES) == list(COSTS)
+
+
+def test_the_state_after_a_recorded_step_takes_an_advance_at_most() -> None:
+    costs = {"advance": 1.0, "reverse": 1, "restart": 1, "tape": 1, "adjoint": 1}
+    assert Chain(steps=3, record=1.54, record_only=0.5, **costs).saved == pytest.approx(1.04)
+    for record in (10, [1.0, 1.0, 9.0]):
+        with pytest.raises(BadInput, match=r"give record = record_only \+ advance"):
+            Chain(steps=3, record=record, record_only=0.5, **costs)  # type: ignore[arg-type]

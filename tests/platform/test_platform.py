@@ -24,7 +24,7 @@ from ckio.errors import BadInput, CkioError, LevelFull, RankFailed, Stopped
 from ckio.planners.dp import hrevolve
 from ckio.planners.midpoint import Bisection
 from ckio.planners.unknown import Online
-from ckio.platform import Affine, Level, Platform, size
+from ckio.platform import Affine, Level, Platform, platform_of, size
 from ckio.platform.chain import COSTS, Chain
 from ckio.platform.profile import Profile
 from ckio.platform.toml import loads_paper
@@ -86,6 +86,16 @@ def test_a_platform_of_words_has_levels_with_usual_costs(tmp_path: Path) -> None
     (memory,) = Platform.of().levels
     assert memory.name == "ram"
     assert memory.capacity
+    (part,) = Platform.of(ranks=4).levels
+    assert part.capacity == pytest.approx(memory.capacity / 4, rel=0.1)
+
+
+def test_the_same_words_give_the_same_platform_in_a_process(tmp_path: Path) -> None:
+    words: Any = {"ram": "1MiB", "disk": tmp_path}
+    first = platform_of(None, **words)
+    assert platform_of(None, **words) is first  # though what is free on the disk has changed
+    assert platform_of(None, **words, ranks=2).levels[1].capacity < first.levels[1].capacity
+    assert platform_of(None) is None
 
 
 def test_a_platform_is_loaded_from_its_file(tmp_path: Path) -> None:

@@ -168,8 +168,10 @@ def test_what_the_program_raises_is_raised() -> None:
         ({"memory": 0}, "memory = 0"),
         ({"slots": 0}, "slots = 0"),
         ({"schedule": "best"}, "schedule = 'best'"),
-        ({"platform": Platform(levels=())}, "together"),
+        ({"backends": []}, "together"),
         ({"directory": "x", "platform": Platform(levels=()), "backends": []}, "no backends"),
+        ({"directory": "x", "ram": "1MiB"}, "no other levels"),
+        ({"slots": 3, "ram": "1MiB"}, "slots and a platform exclude each other"),
         ({"schedule": hrevolve}, "make a model by as_chain"),
     ],
 )

@@ -4,6 +4,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import Actions
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -29,6 +30,24 @@ def repeated(count: int) -> Actions:
         end=np.stack((0 * step, step + 1, 0 * step, 0 * step), axis=1).ravel(),
         level=np.tile(np.array([1, 0, 1, 1], np.int16), count),
     )
+
+
+def halving(steps: int, levels: int) -> list[Action]:
+    """x_begin lies on a level until the upper half is reversed, then the lower half follows."""
+    actions: list[Action] = []
+
+    def reverse(begin: int, end: int, depth: int) -> None:
+        if end == begin + 1:
+            actions.extend((Record(begin, end), Reverse(begin, end)))
+            return
+        middle, key, level = (begin + end) // 2, Key(Kind.RESTART, begin), depth % levels
+        actions.extend((Write(key, level), Advance(begin, middle)))
+        reverse(middle, end, depth + 1)
+        actions.extend((Read(key, level), Discard(key, level)))
+        reverse(begin, middle, depth + 1)
+
+    reverse(0, steps, 0)
+    return actions
 
 
 def long(count: int, chain: Chain, platform: Platform) -> Timeline:

@@ -15,7 +15,7 @@ from browsing import complaints, opened
 from drawing import Case, legal_schedules
 from hypothesis import given, settings
 
-from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions import Action, Advance, Discard, Key, Kind, Record, Reverse, Write
 from ckio.actions.columns import READ, REVERSE, WRITE, Actions
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.platform import Affine, Level, Platform
@@ -40,7 +40,7 @@ from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 
-from .drawing import SVG, groups, in_sequence, long, shapes
+from .drawing import SVG, groups, halving, in_sequence, long, shapes
 
 CHAIN = Chain(steps=12, advance=0.5, record=0.75, reverse=1.25, restart=1000, tape=700, adjoint=300)
 PLATFORM = Platform(
@@ -52,24 +52,6 @@ PLATFORM = Platform(
 )
 FACTS = [("model", "vorticity"), ("planner", "hrevolve")]
 NASTY = '<script>alert("&")</script>'
-
-
-def halving(steps: int, levels: int) -> list[Action]:
-    """x_begin lies on a level until the upper half is reversed, then the lower half follows."""
-    actions: list[Action] = []
-
-    def reverse(begin: int, end: int, depth: int) -> None:
-        if end == begin + 1:
-            actions.extend((Record(begin, end), Reverse(begin, end)))
-            return
-        middle, key, level = (begin + end) // 2, Key(Kind.RESTART, begin), depth % levels
-        actions.extend((Write(key, level), Advance(begin, middle)))
-        reverse(middle, end, depth + 1)
-        actions.extend((Read(key, level), Discard(key, level)))
-        reverse(begin, middle, depth + 1)
-
-    reverse(0, steps, 0)
-    return actions
 
 
 SCHEDULE = Schedule(CHAIN, halving(12, levels=2))

@@ -14,7 +14,7 @@ from ckio.errors import BadInput
 from ckio.report.render import LINES, render
 from ckio.schedule.timeline import Timeline
 
-from .drawing import repeated
+from .drawing import halving, repeated
 
 X0, X3, T3 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 3), Key(Kind.TAPE, 3)
 
@@ -46,24 +46,6 @@ PICTURE = """\
 
 def lines_below_the_legend(picture: str) -> list[str]:
     return picture.split("\n\n", 1)[1].split("\n")
-
-
-def revolving(steps: int) -> list[Action]:
-    """Halves again and again: x_begin stays on level 0 until the upper half is reversed."""
-    actions: list[Action] = []
-
-    def reverse(begin: int, end: int) -> None:
-        if end == begin + 1:
-            actions.extend((Record(begin, end), Reverse(begin, end)))
-            return
-        middle, key = (begin + end) // 2, Key(Kind.RESTART, begin)
-        actions.extend((Write(key, 0), Advance(begin, middle)))
-        reverse(middle, end)
-        actions.extend((Read(key, 0), Discard(key, 0)))
-        reverse(begin, middle)
-
-    reverse(0, steps)
-    return actions
 
 
 def test_a_small_schedule_looks_like_this() -> None:
@@ -104,7 +86,7 @@ def test_marks_do_not_hide_one_another() -> None:
 
 
 def test_many_steps_share_columns_and_many_sweeps_share_lines() -> None:
-    picture = render(revolving(1000))
+    picture = render(halving(1000, levels=1))
     assert "one column is 15 steps" in picture
     assert "one line is 25 sweeps" in picture
     assert len(lines_below_the_legend(picture)) <= LINES + 1

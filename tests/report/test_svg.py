@@ -1,4 +1,4 @@
-"""The drawing layer: PNG shows what SVG does, and everybody can tell its colours apart."""
+"""The drawing layer: everybody can tell its colours apart, and read its axes."""
 
 import math
 import re

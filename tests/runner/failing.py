@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from small_models import digest, reverse_all
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
@@ -53,19 +54,8 @@ class Logistic(ArrayModel):
         adjoint["x"] += 2 * x * (1 + i) * adjoint["J"]
 
 
-Result = tuple[float, bytes, bytes]
-
-
-def result(model: Logistic) -> Result:
-    """What was computed, bit by bit."""
-    return model.functional, model.gradient["x"].tobytes(), model.gradient["rate"].tobytes()
-
-
-def truth(steps: int, size: int = 8) -> Result:
-    model = Logistic(size)
-    model.record(0, steps)
-    model.reverse(0, steps)
-    return result(model)
+def truth(steps: int, size: int = 8) -> tuple[object, ...]:
+    return digest(reverse_all(Logistic(size), steps))
 
 
 def chain_of(steps: int, size: int = 8) -> Chain:
@@ -187,6 +177,40 @@ class Faulty(Wrapper):
         super().discard(key)
 
 
+class Unready(Faulty):
+    """A level that fails as it is made ready: at calls of one method after the first ones."""
+
+    def __init__(
+        self,
+        verb: str,
+        error: type[StorageError],
+        *,
+        number: int = 0,
+        after: int = 0,
+        times: int = 1000,
+    ) -> None:
+        super().__init__(Ram(), number, Faults({}))
+        self.verb, self.error, self.after, self.times = verb, error, after, times
+
+    def reserve(self, sizes: Mapping[int, int], /) -> None:
+        self._asked("reserve")
+        super().reserve(sizes)
+
+    def prepare(self, key: Key, layout: Layout, count: int, /) -> None:
+        self._asked("prepare")
+
+    def keys(self) -> Collection[Key]:
+        self._asked("keys")
+        return super().keys()
+
+    def _asked(self, verb: str) -> None:
+        if verb == self.verb:
+            self.after -= 1
+            if self.after < 0 < self.times:
+                self.times -= 1
+                raise self.error(f"{verb} was to fail")
+
+
 class Ending(Logistic):
     """A program that says itself when it is finished."""
 
@@ -233,7 +257,7 @@ class Unknown:
             warn=self.said.append, stored=stored, watch=self.told, stop=self.stop,
         )  # fmt: skip
 
-    def back(self, done: Forward) -> Result:
+    def back(self, done: Forward) -> tuple[object, ...]:
         """The way back by a fresh model, as the command line goes it."""
         assert done.steps == self.steps
         plan = finished(self.chain, done.platform, done.stored)
@@ -241,4 +265,4 @@ class Unknown:
             plan, done.platform, Logistic(self.size), done.backends,
             fresh=lambda: Logistic(self.size), replan=finished, warn=self.said.append,
         )  # fmt: skip
-        return result(model)
+        return digest(model)

@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from small_models import digest, reverse_all
 
 from ckio.actions import Key, Kind
 from ckio.actions.columns import KIND_CODE, WRITE
@@ -77,18 +78,7 @@ class Seasons(ArrayModel):
         of_x += 2 * x * (1 + i) * adjoint["J"]
 
 
-def bits(model: ArrayModel) -> tuple[object, ...]:
-    return model.functional, *(array.tobytes() for array in model.gradient.values())
-
-
-def truth() -> tuple[object, ...]:
-    model = Seasons(flow=False)
-    model.record(0, STEPS)
-    model.reverse(0, STEPS)
-    return bits(model)
-
-
-TRUTH = truth()
+TRUTH = digest(reverse_all(Seasons(flow=False), STEPS))
 CHAIN = Chain(steps=STEPS, advance=1, record=1.5, reverse=2, **sizes_of(Seasons()))
 PLATFORM = Platform(
     tuple(
@@ -121,7 +111,7 @@ def test_the_gradient_is_bitwise_that_of_whole_checkpoints() -> None:
     for schedule in (PLAN, on_whole_states, lower(on_whole_states, VARIABLES, platform=PLATFORM)):
         model = Seasons()
         timeline = run(schedule, PLATFORM, model, [Ram(), Ram(), Ram()])
-        assert bits(model) == TRUTH
+        assert digest(model) == TRUTH
         assert timeline.actions == schedule.actions
     assert makespan(PLAN, PLATFORM) <= makespan(on_whole_states, PLATFORM)
 
@@ -134,14 +124,14 @@ def test_tapes_are_stored_by_variable_too() -> None:
     assert (tapes & (plan.actions.op == WRITE)).any()
     model = Seasons()
     run(plan, platform, model, [Ram(capacity=size)])
-    assert bits(model) == TRUTH
+    assert digest(model) == TRUTH
 
 
 def test_transfers_may_go_on_behind_the_program() -> None:
     for overlap in (Overlap(1, 0), Overlap(0, 2)):
         model = Seasons()
         timeline = run(PLAN, PLATFORM, model, [Ram(), Ram(), Ram()], overlap=overlap)
-        assert bits(model) == TRUTH
+        assert digest(model) == TRUTH
         assert len(timeline.transfers)
 
 
@@ -160,7 +150,7 @@ def test_any_call_may_fail_once_or_from_then_on(overlap: Overlap, thorough: bool
                 warn=said.append,
                 overlap=overlap,
             )
-            assert bits(model) == TRUTH, (number, error, ever)
+            assert digest(model) == TRUTH, (number, error, ever)
             assert bool(said) == bool(faults.raised)
 
 
@@ -176,7 +166,7 @@ def test_where_the_model_stands_is_carried_variable_by_variable() -> None:
         replan=replan,
         warn=lambda _: None,
     )
-    assert bits(model) == TRUTH
+    assert digest(model) == TRUTH
     assert faults.raised
     assert timeline.actions[-1] == PLAN.actions[-1]
 
@@ -219,4 +209,4 @@ def test_what_changes_only_after_a_run_is_on_no_tape_of_it() -> None:
     whole = Seasons()
     whole.record(0, 2)
     whole.reverse(0, 2)
-    assert bits(model) == bits(whole)
+    assert digest(model) == digest(whole)

@@ -13,6 +13,7 @@ import pytest
 from drawing import complete_schedules, random_complete
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_models import digest
 
 from ckio.actions import Advance, Key, Kind, Layout, Record, Reverse, Write
 from ckio.actions.columns import WRITE
@@ -51,11 +52,11 @@ from .failing import (
     Faulty,
     Logistic,
     Told,
+    Unready,
     chain_of,
     finished,
     memory,
     platform_of,
-    result,
     some,
     truth,
 )
@@ -105,7 +106,7 @@ def test_any_call_may_fail_once_or_from_then_on(thorough: bool) -> None:
         for error, ever in some(list(product(ERRORS, (False, True))), number, thorough=thorough):
             faults, told = Faults({number: error}, ever=ever), Told()
             _, model = told.run(PLAN, PLATFORM, memory(faults, PLATFORM))
-            assert result(model) == TRUTH, (number, error, ever)
+            assert digest(model) == TRUTH, (number, error, ever)
             assert faults.raised
             assert len(told.said) == len(set(told.said)) > 0
             name = PLATFORM.levels[faults.raised[0][0]].name
@@ -121,7 +122,7 @@ def test_any_call_may_fail_behind_the_program(thorough: bool) -> None:
             faults, told = Faults({number: error}, ever=ever), Told()
             levels = [Ram(), *memory(faults, PLATFORM)[1:]]
             timeline, model = told.run(PLAN, PLATFORM, levels, overlap=Overlap(2, 2))
-            assert result(model) == TRUTH, (number, error, ever)
+            assert digest(model) == TRUTH, (number, error, ever)
             assert bool(told.said) == bool(faults.raised)
             assert len(timeline.transfers)
 
@@ -133,7 +134,7 @@ def test_a_second_call_may_fail_while_the_rest_is_performed(thorough: bool) -> N
         for later, error in some(cases, number, thorough=thorough):
             faults, told = Faults({number: StorageError, number + later: error}), Told()
             _, model = told.run(PLAN, PLATFORM, memory(faults, PLATFORM))
-            assert result(model) == TRUTH, (number, later, error)
+            assert digest(model) == TRUTH, (number, later, error)
 
 
 @pytest.mark.parametrize("number", range(0, CALLS // 2, 3))
@@ -171,7 +172,7 @@ def test_a_full_level_keeps_what_it_holds_and_is_told_of_once() -> None:
     plan, told = hrevolve(chain, platform), Told()
     levels = [Filling(Ram(), number, Faults({})) for number in range(2)]
     _, model = told.run(plan, platform, levels)
-    assert result(model) == truth(24)
+    assert digest(model) == truth(24)
     assert sorted(text.split("'")[1] for text in told.said) == ["level0", "level1"]
     assert all(" is full" in text for text in told.said)
     shrunk = [told_of.levels[0].capacity for told_of in told.platforms]
@@ -206,35 +207,11 @@ def test_a_level_that_always_loses_what_it_is_given_is_given_up(stuck: bool) -> 
         levels, told = memory(Faults({}), platform), Told()
         levels[number] = Forgets(number, stuck=stuck)
         timeline, model = told.run(plan, platform, levels)
-        assert result(model) == truth(12)
+        assert digest(model) == truth(12)
         given_up = ["is given up" in text for text in told.said]
         assert given_up == ([True] if stuck else [False] * (len(told.said) - 1) + [True])
         assert told.platforms[-1].levels[number].capacity == 0
         assert not (timeline.actions.level > 1).any()
-
-
-class Unready(Faulty):
-    """A level that fails as it is made ready, at this call of a method and at all later ones."""
-
-    def __init__(self, number: int, verb: str, error: type[StorageError], *, call: int) -> None:
-        super().__init__(Ram(), number, Faults({}))
-        self.verb, self.error, self.left = verb, error, call
-
-    def reserve(self, sizes, /) -> None:  # type: ignore[no-untyped-def]
-        self.may_fail("reserve")
-        super().reserve(sizes)
-
-    def prepare(self, key, layout, count, /) -> None:  # type: ignore[no-untyped-def]
-        self.may_fail("prepare")
-
-    def keys(self):  # type: ignore[no-untyped-def]
-        self.may_fail("keys")
-        return super().keys()
-
-    def may_fail(self, verb: str) -> None:
-        self.left -= verb == self.verb
-        if self.left <= 0:
-            raise self.error(f"{verb} was to fail")
 
 
 @pytest.mark.parametrize("verb", ["reserve", "keys"])
@@ -244,10 +221,10 @@ def test_a_level_may_fail_while_it_is_made_ready_for_the_rest(
 ) -> None:
     for number in range(2, CALLS - 1, 5):
         levels = memory(Faults({number: StorageError}), PLATFORM)
-        levels[1], told = Unready(1, verb, error, call=2), Told()
+        levels[1], told = Unready(verb, error, number=1, after=1), Told()
         levels[1].faults = levels[0].faults
         _, model = told.run(PLAN, PLATFORM, levels)
-        assert result(model) == TRUTH
+        assert digest(model) == TRUTH
         assert any("'level1'" in text for text in told.said)
 
 
@@ -256,9 +233,9 @@ def test_a_level_may_fail_while_it_is_made_ready_for_the_first_plan(verb: str) -
     """An archive that is cut short before the first action, say."""
     for number, overlap in product(range(3), (Overlap(), Overlap(1, 1))):
         levels: list[Backend] = [Ram(), Ram(), Ram()]
-        levels[number], told = Unready(number, verb, StorageError, call=1), Told()
+        levels[number], told = Unready(verb, StorageError, number=number), Told()
         _, model = told.run(PLAN, PLATFORM, levels, overlap=overlap)
-        assert result(model) == TRUTH
+        assert digest(model) == TRUTH
         assert [f"level 'level{number}' fails" in text for text in told.said] == [True]
 
 
@@ -278,7 +255,7 @@ def test_what_is_no_level_s_failure_ends_the_run_as_it_is() -> None:
         Told().run(PLAN, PLATFORM, [Ram(capacity=1), Ram(), Ram()])
     told = Told()  # but a rest goes on without it, also if no checkpoint has survived
     _, model = told.run(PLAN, PLATFORM, [Ram(capacity=1), Ram(), Ram()], resumed=True)
-    assert result(model) == TRUTH
+    assert digest(model) == TRUTH
     assert any("'level0'" in text for text in told.said)
     plan = replace(PLAN, chain=replace(CHAIN, adjoint=1))
     with pytest.raises(BadInput, match="1 bytes for an adjoint checkpoint"):
@@ -330,7 +307,7 @@ def test_what_there_is_no_plan_from_is_discarded(
         told = Picky(fresh=Counted, refused=refused, levels=levels)
         Counted.back.clear()
         _, model = told.run(PLAN, PLATFORM, levels)
-        assert result(model) == TRUTH
+        assert digest(model) == TRUTH
         assert len(Counted.back) == STEPS or again
         assert len(told.said) == len(told.plans) == 1
         for level, priced in zip(levels, told.platforms[0].levels, strict=False):
@@ -380,7 +357,7 @@ def test_no_step_is_reversed_twice_and_two_checkpoints_at_most_are_carried(thoro
         told = Told(fresh=Counted)
         faults = Faults({number: StorageError, number + 2: CorruptCheckpoint})
         _, model = told.run(PLAN, PLATFORM, memory(faults, PLATFORM))
-        assert result(model) == TRUTH
+        assert digest(model) == TRUTH
         assert Counted.back == list(reversed(range(STEPS)))
         for platform, plan in zip(told.platforms, told.plans, strict=True):
             kinds = [key.kind for key in (*plan.stored, *[frozenset[Key]()] * 4)[3]]
@@ -394,7 +371,7 @@ def test_the_state_is_not_made_again() -> None:
     told = Told(fresh=Counted)
     _, model = told.run(plan, PLATFORM, memory(Faults({1: StorageError}), PLATFORM))
     assert told.plans[0].stored == ({x(0)}, frozenset(), frozenset(), {x(3)})
-    assert result(model) == TRUTH
+    assert digest(model) == TRUTH
     assert Counted.forward[:5] == list(range(5))
 
 
@@ -403,7 +380,7 @@ def test_a_state_behind_the_adjoint_is_not_carried() -> None:
     told, roomy = Told(), replace(PLATFORM, working_memory=None)
     _, model = told.run(plan, roomy, memory(Faults({1: StorageError}), PLATFORM))
     assert told.plans[0].stored[3] == {a(4)}
-    assert result(model) == TRUTH
+    assert digest(model) == TRUTH
 
 
 @pytest.mark.slow
@@ -413,7 +390,7 @@ def test_what_cannot_be_carried_is_computed_again(monkeypatch: pytest.MonkeyPatc
     for number in range(CALLS):
         told = Told(fresh=Counted)
         _, model = told.run(PLAN, PLATFORM, memory(Faults({number: StorageError}), PLATFORM))
-        assert result(model) == TRUTH
+        assert digest(model) == TRUTH
         assert not any(any(plan.stored[3:]) for plan in told.plans)
     assert len(Counted.back) > CALLS * STEPS
     assert (
@@ -432,7 +409,7 @@ def test_a_model_without_adjoint_checkpoints_begins_again() -> None:
     told = Told(fresh=Simple)
     plan = replace(PLAN, chain=replace(CHAIN, adjoint=0))
     _, model = told.run(plan, PLATFORM, memory(Faults({CALLS - 1: StorageError}), PLATFORM))
-    assert result(model) == TRUTH
+    assert digest(model) == TRUTH
     assert len(Counted.back) == 2 * STEPS - 1
 
 
@@ -460,7 +437,7 @@ def test_a_level_may_have_any_name() -> None:
     _, model = told.run(
         PLAN, Platform(levels, CHAIN.tape), memory(Faults({3: StorageError}), PLATFORM)
     )
-    assert result(model) == TRUTH
+    assert digest(model) == TRUTH
     assert told.platforms[0].levels[3].name == "carried_"
 
 
@@ -555,7 +532,7 @@ def test_any_level_may_fail_in_any_role(order: str, tmp_path: Path) -> None:
             levels = list(opened(root, order))
             wrapped = [Faulty(level, k, faults) for k, level in enumerate(levels)]
             _, model = told.run(PLAN, PLATFORM, wrapped)
-            assert result(model) == TRUTH
+            assert digest(model) == TRUTH
             given_up = [text.split("'")[1] for text in told.said if "is given up" in text]
             for level, priced in zip(levels, PLATFORM.levels, strict=True):
                 if priced.name not in given_up:

@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from small_models import digest
 
 from ckio.actions import Key
 from ckio.backends.base import Backend
@@ -28,7 +29,7 @@ from ckio.planners.dp import hrevolve
 from ckio.schedule.timeline import Event
 from tests.backends.common import in_child, make_read_only, mount_small, with_own_mounts
 
-from .failing import Logistic, Told, Unknown, chain_of, platform_of, result, truth
+from .failing import Logistic, Told, Unknown, chain_of, platform_of, truth
 
 SIZE, STEPS = 20_000, 9
 CHAIN = chain_of(STEPS, SIZE)
@@ -44,7 +45,7 @@ def known(levels: Sequence[Backend], watch: Watch) -> list[str]:
     """Return what a planned run said."""
     told = Told(fresh=lambda: Logistic(SIZE))
     _, model = told.run(PLAN, PLATFORM, levels, watch=watch)
-    assert result(model) == TRUTH
+    assert digest(model) == TRUTH
     return told.said
 
 
@@ -160,7 +161,7 @@ def test_levels_may_be_damaged_one_after_the_other(tmp_path: Path) -> None:
                 deleted(tmp_path / "level")
 
         _, model = told.run(PLAN, PLATFORM, [Ram(), directory, archive], watch=watch)
-        assert result(model) == TRUTH
+        assert digest(model) == TRUTH
         assert told.said
         directory.remove()
         archive.remove()

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from example_models.shallow_water import ShallowWater
+from small_models import Growth as SmallGrowth
 
 from ckio.actions import Key, Kind
 from ckio.analysis.guarded import Guarded
@@ -10,7 +11,6 @@ from ckio.analysis.lowering import ByVariable
 from ckio.backends.ram import Ram
 from ckio.errors import RunFailed
 from ckio.model import Handing, sizes_of
-from ckio.model.arraymodel import ArrayModel
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve
 from ckio.planners.trivial import store_all
@@ -21,28 +21,19 @@ from ckio.runner import Finite, run
 from ckio.runner.finite import is_finite
 
 
-class Growth(ArrayModel):
-    """x grows, and is spoiled in one step, or its adjoint is."""
+class Growth(SmallGrowth):
+    """x is spoiled in one step, or its adjoint is."""
 
     def __init__(self, *, state_at: int = -1, adjoint_at: int = -1, value: float = np.nan) -> None:
-        x, n = np.linspace(0.1, 0.5, 4), np.arange(3)
-        super().__init__(
-            {"x": x, "n": n, "J": 0.0}, control={"x": x, "rate": np.array(0.3)}, tape=["x"]
-        )
+        super().__init__(4, more={"n": np.arange(3)})
         self.state_at, self.adjoint_at, self.value = state_at, adjoint_at, value
 
-    def step(self, state, i):
-        x = state["x"]
-        state["J"] += (x**2).sum()
-        x *= 1 + self.control["rate"] * (1 - x)
+    def disturb(self, state, i):
         if i == self.state_at:
-            x[2] = self.value
+            state["x"][2] = self.value
 
     def adjoint_step(self, adjoint, tape, i):
-        x, rate = tape["x"], self.control["rate"]
-        self.gradient["rate"] += (x * (1 - x) * adjoint["x"]).sum()
-        adjoint["x"] *= 1 + rate * (1 - 2 * x)
-        adjoint["x"] += 2 * x * adjoint["J"]
+        super().adjoint_step(adjoint, tape, i)
         if i == self.adjoint_at:
             adjoint["x"][1] = self.value
 

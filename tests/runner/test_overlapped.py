@@ -1,9 +1,8 @@
 """The runner with overlap does what the runner does, and computes meanwhile."""
 
-import faulthandler
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +30,7 @@ from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.testing import CountingModel, x
 
-from .overlapping import Memory, Watched, opened, perform, random_case, synchronous, threads
+from .overlapping import Memory, Watched, opened, perform, random_case, synchronous
 
 CHAIN = Chain(steps=9, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)
 FAR = Level(name="disk", backend="directory")
@@ -39,13 +38,7 @@ PATIENCE = 60.0
 """Seconds that a level waits for what ought to happen meanwhile, before a test fails."""
 
 
-@pytest.fixture(autouse=True)
-def _watchdog() -> Iterator[None]:
-    """Whoever waits for ever is shown, and ended."""
-    faulthandler.dump_traceback_later(200, exit=True)
-    yield
-    faulthandler.cancel_dump_traceback_later()
-    assert threads() == []
+pytestmark = pytest.mark.usefixtures("watchdog")
 
 
 def contents(backend: Backend) -> dict[Key, bytes]:

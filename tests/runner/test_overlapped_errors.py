@@ -1,6 +1,5 @@
 """What fails behind the program is told, costs nothing else, and leaves nothing running."""
 
-import faulthandler
 import signal
 import sys
 import threading
@@ -51,13 +50,7 @@ ALL = Overlap(None, None)
 PATIENCE = 60.0
 
 
-@pytest.fixture(autouse=True)
-def _watchdog() -> Iterator[None]:
-    """Whoever waits for ever is shown, and ended; nothing is left running."""
-    faulthandler.dump_traceback_later(200, exit=True)
-    yield
-    faulthandler.cancel_dump_traceback_later()
-    assert threads() == []
+pytestmark = pytest.mark.usefixtures("watchdog")
 
 
 def interrupt() -> None:

@@ -180,15 +180,6 @@ def test_a_tape_beyond_the_memory_of_the_machine_is_seen_before_the_start(tape: 
         run(schedule, Platform(()), CountingModel(chain), [])
 
 
-def test_what_an_earlier_run_left_is_seen_before_the_start() -> None:
-    level, model = Ram(), CountingModel(CHAIN)
-    performed(None, level, schedule=Schedule(CHAIN, [Write(X0, 0)]))
-    with pytest.raises(BadInput, match="level 'ram' already holds x_0"):
-        performed(model, level)
-    assert model.state == 0
-    performed(None, level, schedule=Schedule(CHAIN, [Read(X0, 0)], [[X0]]))
-
-
 # --- What goes wrong on the way
 
 

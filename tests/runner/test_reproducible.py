@@ -1,11 +1,8 @@
 """Steps that are not reproducible end a run: each kind is caught, with the step and the arrays."""
 
 import ctypes
-import itertools
-import random
 import shutil
 import subprocess
-import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -16,6 +13,7 @@ from example_models.permafrost import Permafrost
 from example_models.shallow_water import ShallowWater
 from model import wrong_models
 from models.threaded import on_ranks
+from small_models import Growth, reverse_all
 
 from ckio.actions import Field, Key, Kind, Write
 from ckio.actions.variables import Flow, Step
@@ -25,7 +23,6 @@ from ckio.backends.ram import Ram
 from ckio.compression.zfp import Zfp
 from ckio.errors import RunFailed
 from ckio.model import ForwardingModel, sizes_of
-from ckio.model.arraymodel import ArrayModel
 from ckio.models.burgers import Burgers
 from ckio.models.vorticity import Vorticity
 from ckio.models.wave import Wave
@@ -44,38 +41,9 @@ from ckio.runner.unknown import run_to_end
 STEPS = 30
 
 
-class Growth(ArrayModel):
-    """x grows logistically in each step; `disturb` is what a subclass adds."""
-
-    def __init__(self, **options) -> None:
-        x = np.linspace(0.1, 0.5, 40)
-        state, control = {"x": x, "J": 0.0}, {"x": x, "rate": np.array(0.3)}
-        super().__init__(state, control=control, tape=["x"], **options)
-
-    def disturb(self, state, i) -> None:
-        """Change the state in a way that is not reproducible."""
-
-    def step(self, state, i):
-        x = state["x"]
-        state["J"] += (x**2).sum()
-        x *= 1 + self.control["rate"] * (1 - x)
-        self.disturb(state, i)
-
-    def adjoint_step(self, adjoint, tape, i):
-        x, rate = tape["x"], self.control["rate"]
-        self.gradient["rate"] += (x * (1 - x) * adjoint["x"]).sum()
-        adjoint["x"] *= 1 + rate * (1 - 2 * x)
-        adjoint["x"] += 2 * x * adjoint["J"]
-
-
 class Rng(Growth):
     def disturb(self, state, i):
         state["x"] += 1e-3 * np.random.default_rng().random(40)
-
-
-class LegacyRng(Growth):
-    def disturb(self, state, i):
-        state["x"] += 1e-3 * random.random()
 
 
 class HiddenAttribute(Growth):
@@ -86,59 +54,9 @@ class HiddenAttribute(Growth):
         state["x"] *= 1 - 1e-3 * self.velocity
 
 
-class CachedWeight(Growth):
-    """The weight is computed every tenth step, and kept."""
-
-    weight = None
-
-    def disturb(self, state, i):
-        if self.weight is None or i % 10 == 0:
-            self.weight = state["x"].mean()
-        state["x"] *= 1 - 1e-2 * self.weight
-
-
-COUNT = itertools.count()
-
-
-class GlobalCounter(Growth):
-    def disturb(self, state, i):
-        state["x"][3] += 1e-6 * next(COUNT)
-
-
-class TimeOfDay(Growth):
-    def disturb(self, state, i):
-        state["x"] += 1e-9 * (time.time_ns() % 100_003)
-
-
-class Uninitialised(Growth):
-    """A block that was freed with other contents in each call is taken again, and not set."""
-
-    calls = 0
-
-    def disturb(self, state, i):
-        self.calls += 1
-        before = np.full(40_000, 1e-3 * self.calls)
-        address = before.ctypes.data
-        del before
-        block = np.empty(40_000)
-        block = block if block.ctypes.data == address else np.full(40_000, 1e-3 * self.calls)
-        state["x"] += 1e-3 * block[:40]
-
-
 class ControlChanged(Growth):
     def disturb(self, state, i):
         self.control["rate"] *= 1.001
-
-
-class Alias(Growth):
-    """A reference to an array of the state, whose memory later belongs to another state."""
-
-    kept = None
-
-    def disturb(self, state, i):
-        if self.kept is None:
-            self.kept = state["x"]
-        state["x"] += 1e-3 * self.kept[::-1]
 
 
 class CallsCounted(Growth):
@@ -192,28 +110,13 @@ def gradient(model):
 
 
 @pytest.mark.usefixtures("time_enough")
-@pytest.mark.parametrize(
-    ("kind", "arrays"),
-    [
-        (Rng, "'x'"),
-        (LegacyRng, "'x'"),
-        (HiddenAttribute, "'x'"),
-        (CachedWeight, "'x'"),
-        (GlobalCounter, "'x'"),
-        (TimeOfDay, "'x'"),
-        (Uninitialised, "'x'"),
-        (ControlChanged, "'x'"),
-        (Alias, "'x'"),
-        (CallsCounted, "'x'"),
-        (OneValue, "'x'"),
-    ],
-)
-def test_a_step_that_is_not_reproducible_is_caught_with_step_and_arrays(kind, arrays) -> None:
+@pytest.mark.parametrize("kind", [Rng, HiddenAttribute, ControlChanged, CallsCounted, OneValue])
+def test_a_step_that_is_not_reproducible_is_caught_with_step_and_arrays(kind) -> None:
     model = kind()
     with pytest.raises(RunFailed, match=r"x_\d+ is not the same when steps? \d+") as caught:
         gradient(model)
     text = str(caught.value)
-    assert arrays in text
+    assert "'x'" in text
     assert "put what changes into the state" in text
     assert ("Control 'rate' has changed" in text) == (kind is ControlChanged)
     assert not model.gradient["x"].any()  # x_0 was not reached: there is no gradient to be used
@@ -289,9 +192,7 @@ def test_a_library_in_c_that_exchanges_pointers_is_caught(tmp_path) -> None:
 
 @pytest.mark.parametrize("planner", [revolve, store_all])
 def test_reproducible_steps_have_the_same_gradient_as_without_the_check(planner) -> None:
-    plain = Growth()
-    plain.record(0, STEPS)
-    plain.reverse(0, STEPS)
+    plain = reverse_all(Growth(), STEPS)
     model = Reproducible(Growth(), replay := ReplayCheck(share=np.inf))
     run(*plan(model, planner), model, [Ram()])
     assert all((model.gradient[name] == plain.gradient[name]).all() for name in plain.gradient)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from small_models import digest
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.backends.base import Backend
@@ -19,7 +20,7 @@ from ckio.runner.failover import failover
 from ckio.runner.space import levels_for, memory_for
 from ckio.schedule.policy import Overlap
 
-from .failing import Logistic, chain_of, finished, platform_of, result, truth
+from .failing import Logistic, chain_of, finished, platform_of, truth
 
 STEPS = 6
 CHAIN = chain_of(STEPS)
@@ -110,7 +111,7 @@ def levels() -> list[Backend]:
 def test_a_run_has_the_gradient_of_a_model_in_the_memory_of_the_host(overlap: Overlap) -> None:
     inside = Logistic()
     timeline = run(PLAN, PLATFORM, Boxed(inside), levels(), overlap=overlap)
-    assert result(inside) == truth(STEPS)
+    assert digest(inside) == truth(STEPS)
     assert bool(len(timeline.transfers)) == bool(overlap)
 
 
@@ -132,7 +133,7 @@ def test_a_run_whose_level_fails_carries_its_state_in_that_memory() -> None:
     )
     assert told
     assert isinstance(last, Boxed)
-    assert result(made[-1]) == truth(STEPS)
+    assert digest(made[-1]) == truth(STEPS)
 
 
 def test_levels_stay_as_they_are_for_a_model_in_the_memory_of_the_host() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_models import digest
 
 from ckio.actions import Action, Advance, Key, Kind, Read, Write
 from ckio.actions.columns import Actions
@@ -134,10 +135,6 @@ def opened(kinds: Iterable[type[Backend]], machine: Platform, path: Path) -> lis
         place = [] if kind is Ram else [path / f"{number}{'.h5' * (kind is Hdf5)}"]
         made.append(kind(*place, capacity=level.capacity))  # type: ignore[call-arg]
     return made
-
-
-def digest(model: Burgers) -> tuple[float, dict[str, bytes]]:
-    return model.functional, {name: array.tobytes() for name, array in model.gradient.items()}
 
 
 @pytest.mark.parametrize("time", [0.003, 0.1, pytest.param(1.0, marks=pytest.mark.slow)])

@@ -1,6 +1,5 @@
 """A level fails on the way to an end that is not known, and the gradient is as if it had not."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -31,6 +30,7 @@ from .failing import (
     Faults,
     Faulty,
     Unknown,
+    Unready,
     chain_of,
     memory,
     platform_of,
@@ -259,45 +259,24 @@ def test_what_a_model_raises_is_no_level_s_failure() -> None:
 # --- at the turn
 
 
-class Unready(Ram):
-    """Memory that fails when it is asked what it holds, or for room, so many times."""
-
-    def __init__(self, verb: str, error: type[StorageError], times: int) -> None:
-        super().__init__()
-        self.verb, self.error, self.times = verb, error, times
-
-    def fail(self, verb: str) -> None:
-        if verb == self.verb and self.times > 0:
-            self.times -= 1
-            raise self.error("it is not ready")
-
-    def keys(self) -> list[Key]:
-        self.fail("keys")
-        return super().keys()
-
-    def reserve(self, sizes: Mapping[int, int], /) -> None:
-        self.fail("reserve")
-        super().reserve(sizes)
-
-
 @pytest.mark.parametrize("error", [StorageError, LevelFull])
 @pytest.mark.parametrize("verb", ["keys", "reserve"])
 @pytest.mark.parametrize("role", [0, 1])
 def test_a_level_may_fail_at_the_turn(verb: str, error: type[StorageError], role: int) -> None:
     backends: list[Backend] = [Ram(), Ram()]
-    backends[role] = level = Unready(verb, error, 0)
+    backends[role] = level = Unready(verb, error, times=0)
     run = Unknown(PLATFORM, backends)
     done = run.forward()
     level.times = 1000
     assert run.back(done) == TRUTH
-    assert "it is not ready" in run.said[0]
+    assert "was to fail" in run.said[0]
     assert len(run.said) == 1
 
 
 def test_at_the_turn_there_may_be_no_way_back() -> None:
-    level = Unready("reserve", StorageError, 0)
+    level = Unready("reserve", StorageError, times=0)
     run = Unknown(platform_of(chain_of(STEPS), 3), [level])
     done = run.forward()
     level.times = 1
-    with pytest.raises(StorageError, match="it is not ready; and there is no way to continue"):
+    with pytest.raises(StorageError, match="was to fail; and there is no way to continue"):
         run.back(done)

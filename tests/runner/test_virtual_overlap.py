@@ -16,7 +16,6 @@ import pytest
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.backends.ram import Ram
 from ckio.errors import NoSchedule
-from ckio.overlap.costs import backlog_of
 from ckio.overlap.rules import ActionMode, Handling, Traffic, Transfer
 from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.overlap import overlapped
@@ -31,6 +30,7 @@ from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, Throttled
 
+from .throttled import PricedRam
 from .virtual import Time
 
 SIZE = 100
@@ -45,45 +45,6 @@ class Slower:
 
     def sleep(self, seconds: float, more: float = 0.0, /) -> None:
         self._sleep(self._overhead + seconds + more)
-
-
-class Memory(Ram):
-    """Memory that takes the time it is priced at; it lends, so it cannot be wrapped."""
-
-    def __init__(self, level: Level, time: Slower) -> None:
-        super().__init__(capacity=level.capacity)
-        self._level, self._time, self._backlog = level, time, backlog_of(level)
-
-    def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
-        nbytes = super().write(key, layout, data)
-        self._wrote(SIZE)
-        return nbytes
-
-    def read(self, key: Key, into: Buffers, /) -> int:
-        nbytes = super().read(key, into)
-        self._time.sleep(self._level.read(SIZE))
-        return nbytes
-
-    def keep(self, key: Key, layout: Layout, data: Buffers, /) -> int:
-        nbytes = super().keep(key, layout, data)
-        self._wrote(0)
-        return nbytes
-
-    def kept(self, key: Key, /) -> Buffers | None:
-        self._time.sleep(self._level.read(0))
-        return super().kept(key)
-
-    def discard(self, key: Key, /) -> None:
-        super().discard(key)
-        self._time.sleep(self._level.discard(SIZE))
-
-    def _wrote(self, copied: int) -> None:
-        seconds = self._level.write(copied)
-        if self._backlog is None:
-            self._time.sleep(seconds)
-        else:
-            self._time.sleep(seconds, self._backlog.longer(self._time.now(), SIZE))
-            self._backlog.add(self._time.now(), SIZE)
 
 
 class Giving(CountingModel):
@@ -161,7 +122,7 @@ def drawn(
     advance, record, reverse = (random.uniform(0.2, 2.0) for _ in range(3))
     sizes = {"restart": SIZE, "tape": SIZE, "adjoint": SIZE}
     steps = random.randint(2, 25)
-    only = record * random.choice((0.1, 0.5, 1.0))
+    only = record - min(record, advance) * random.choice((0.9, 0.5, 0.0))
     chain = Chain(
         steps=steps, advance=advance, record=record, record_only=only, reverse=reverse, **sizes
     )
@@ -220,7 +181,7 @@ def performed(
     monkeypatch.setattr(performer, "get", slow_get)
     program = Slower(time, platform.overhead)
     backends = [
-        Memory(near, program),
+        PricedRam(near, program, capacity=near.capacity),
         *(Throttled(Ram(), level, time, overlaps=behind) for level in platform.levels[1:]),
     ]
 

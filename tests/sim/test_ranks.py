@@ -262,12 +262,6 @@ def test_what_has_no_meaning_is_refused(make: Any, words: str) -> None:
         make()
 
 
-def test_a_channel_that_is_not_there_is_refused() -> None:
-    ranks = Ranks(count=2, shared={"disk": 1.0})
-    with pytest.raises(BadInput, match=r"'disk'.*archive"):
-        simulate_ranks(WRITE_ONCE, PLATFORM, ranks)
-
-
 @pytest.mark.parametrize(
     ("bandwidth", "speeds", "clients", "ends", "busy"),
     [

@@ -64,6 +64,9 @@ def checkpointed_scan(
     params: Any = None,
     xs: Any = None,
     platform: Platform | str | PathLike[str] | None = None,
+    ram: int | str | None = None,
+    disk: str | PathLike[str] | None = None,
+    archive: str | PathLike[str] | None = None,
     planner: str | Planner = "hrevolve",
     segment: int | str = "auto",
     allow_rounding: bool = False,
@@ -100,6 +103,9 @@ def checkpointed_scan(
         The levels; by default one level in memory. Capacities apply to each gradient separately.
         Files are removed when the gradient is done. If the levels have costs, the time of a block
         is measured; several processes cannot do so, because they would plan differently.
+    ram, disk, archive : int, str or path, optional
+        The levels in words instead of a platform, with usual costs: memory such as "2GiB", a
+        directory and an HDF5 file such as "/scratch:200GiB"; see `Platform.of`.
     planner : str or callable, optional
         A planner that stores no tapes, or its name.
     segment : int or "auto", optional
@@ -128,8 +134,8 @@ def checkpointed_scan(
     blocks = blocks_of(step, x, params, xs, n=n, segment=segment)
     given = Given(jax.tree.leaves(params), jax.tree.leaves(xs), blocks.step.consts)
     make: Any = _loop  # mypy cannot see that the arguments of a cached function are hashable
-    levels = MEMORY if platform is None else platform_of(platform)
-    loop = make(blocks, levels, planner, allow_rounding)
+    levels = platform_of(platform, ram=ram, disk=disk, archive=archive)
+    loop = make(blocks, levels or MEMORY, planner, allow_rounding)
     return jax.tree.unflatten(jax.tree.structure(x), loop(jax.tree.leaves(x), given))
 
 

@@ -1,6 +1,6 @@
 """Checkpoints of a pyadjoint tape on the levels of a platform, by a schedule of ckio.
 
-    enable(tape, platform, steps=1000)
+    enable(tape, steps=1000, ram="2GiB", disk="/scratch")
     for i in tape.timestepper(range(1000)):
         ...                                   annotated by pyadjoint as usual
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from os import PathLike
 from typing import Any, Final, Self, assert_never
@@ -39,7 +40,7 @@ that is typical for a scheme of third order, because it uses no values that step
 
 def enable(
     tape: Tape,
-    platform: Platform | str | PathLike[str],
+    platform: Platform | str | PathLike[str] | None = None,
     /,
     *,
     steps: int | None,
@@ -47,6 +48,9 @@ def enable(
     chain: Chain | None = None,
     comm: Comm | None = None,
     allow_rounding: bool = False,
+    ram: int | str | None = None,
+    disk: str | PathLike[str] | None = None,
+    archive: str | PathLike[str] | None = None,
 ) -> "Manager":
     """Store the checkpoints of a tape on the levels of a platform, by a schedule of ckio.
 
@@ -58,7 +62,9 @@ def enable(
     tape
         An empty tape.
     platform
-        The levels. Its `working_memory` limits the bytes of tapes in memory.
+        The levels. Its `working_memory` limits the bytes of tapes in memory. Without a platform,
+        the tape of one step is in memory, and without levels in words, too, states are stored in
+        half of the available memory.
     steps
         Number of time steps of the loop over `tape.timestepper`, or None if it is not known.
     planner
@@ -75,6 +81,10 @@ def enable(
         of a mesh, or `ckio.model.comm.SOLO` if each rank has a tape of its own.
     allow_rounding
         Whether a state may differ by rounding when it is computed again.
+    ram, disk, archive
+        The levels in words instead of a platform, with usual costs: memory such as "2GiB", a
+        directory and an HDF5 file such as "/scratch:200GiB"; see `Platform.of`. Sizes are those of
+        one rank.
 
     Returns
     -------
@@ -102,13 +112,23 @@ def enable(
         )
     plan: Planner = registry.find("planners", planner) if isinstance(planner, str) else planner
     known: Any = comm  # mypy cannot see that the argument of a cached function is hashable
+    ranks = _group_of(known)
+
+    def levels() -> Platform:
+        size = ranks.size
+        given = platform_of(platform, ram=ram, disk=disk, archive=archive, ranks=size)
+        return given or Platform.of(ranks=size)
+
+    # What is free is decided by one rank. A given platform may differ, for example in its paths.
+    opened = Scratch(ranks.once(levels) if platform is None else levels())
     manager = Manager(
         tape,
-        TapeStorage(Scratch(platform_of(platform))),
+        TapeStorage(opened),
         steps,
         plan,
         chain,
-        ranks=_group_of(known),
+        one_tape=platform is None,
+        ranks=ranks,
         allow_rounding=allow_rounding,
     )
     tape._package_data[NAME] = manager.storage  # noqa: SLF001  pyadjoint intends it for packages
@@ -144,10 +164,11 @@ class Manager:
         planner: Planner,
         chain: Chain | None,
         *,
+        one_tape: bool = False,
         ranks: RankGroup = ALONE,
         allow_rounding: bool = False,
     ) -> None:
-        self.storage, self._ranks = storage, ranks
+        self.storage, self._one_tape, self._ranks = storage, one_tape, ranks
         self.schedule: Schedule | None = None
         self._tape, self._length, self._planner, self._chain = tape, steps, planner, chain
         self._held, self._pinned = Held(), set[Any]()
@@ -307,6 +328,8 @@ class Manager:
     def _plan(self, chain: Chain) -> None:
         """Plan the forward and the reverse sweep when the number of steps is known."""
         platform = self.storage.scratch.platform
+        if self._one_tape:
+            platform = replace(platform, working_memory=chain.largest("tape"))
 
         def planned() -> Schedule:
             schedule = self._planner(chain, platform)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from os import PathLike
 from time import perf_counter
@@ -61,6 +61,9 @@ def checkpointed_loop(
     done: Done | None = None,
     params: Any = None,
     platform: Platform | str | PathLike[str] | None = None,
+    ram: int | str | None = None,
+    disk: str | PathLike[str] | None = None,
+    archive: str | PathLike[str] | None = None,
     planner: str | Planner = "hrevolve",
     seconds: float | None = None,
     preserve_rng_state: bool = True,
@@ -98,6 +101,13 @@ def checkpointed_loop(
     platform
         The levels for states. The default is one level in memory, with the number of slots with
         which no step is run more than three times: about 1.4 sqrt(n), or 100 if n is not known.
+    ram
+        Memory for states, in bytes or as "2GiB". This and the next two are given instead of a
+        platform; their costs are usual ones, see `Platform.of`.
+    disk
+        A directory for states, such as "/scratch:200GiB".
+    archive
+        An HDF5 file for states, such as "/scratch/states.h5:200GiB".
     planner
         A planner or its name.
     seconds
@@ -137,7 +147,10 @@ def checkpointed_loop(
     else:
         check_apart(loop.params)
         nbytes = sum(t.nbytes for t in (*state, *loop.random()))
-        levels = _memory(nbytes, n) if platform is None else platform_of(platform)
+        given = platform_of(platform, ram=ram, disk=disk, archive=archive)
+        levels = given or _memory(nbytes, n)
+        if platform is None:
+            levels = replace(levels, working_memory=nbytes)  # for the tape of one step
         if seconds is None:
             seconds = _seconds(loop, state, levels, nbytes)
         chain = Chain(
@@ -207,14 +220,14 @@ def _until_done(rule: Online, model: TensorSteps, backends: Sequence[Backend]) -
 
 
 def _memory(nbytes: int, n: int | None) -> Platform:
-    """Return a platform with one level in memory, and working memory for the tape of one step.
+    """Return a platform with one level in memory.
 
     The level has s slots, the least number with (s + 1)(s + 2) / 2 >= n, so that no step is run
     more than three times. For example, 100 steps need 13 slots, because 14 * 15 / 2 = 105.
     """
     slots = _STATES if n is None else math.ceil(math.sqrt(2 * n + 0.25) - 1.5)
     level = Level(name="ram", capacity=max(1, slots) * nbytes)
-    return Platform((level,), working_memory=nbytes)
+    return Platform((level,))
 
 
 def _seconds(loop: Loop, state: Tensors, platform: Platform, nbytes: int) -> float:

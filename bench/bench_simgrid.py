@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sim.simgrid_disks import Disk, Outcome, Scenario, Word
+from simgrid_disks import Disk, Outcome, Scenario, Word
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.platform import Affine, Level, Platform
