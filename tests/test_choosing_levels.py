@@ -25,7 +25,7 @@ def machines() -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["node.toml", "gpu.toml", "workstation.toml", "pfs.toml"])
+@pytest.mark.parametrize("name", ["node.toml", "gpu.toml", "pfs.toml"])
 def test_the_commands_print_what_the_page_shows(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(machines()[name], encoding="utf-8")
     shown = [(line, printed) for line, printed in BLOCK.findall(text()) if name in line]
@@ -60,8 +60,8 @@ def makespans(name: str, level: str) -> tuple[float, float]:
 
 def test_the_first_table_is_of_these_machines() -> None:
     """Bytes and seconds are those of the platform files; savings are of printed makespans."""
-    table = re.findall(r"^\| (?:workstation|GPU node|cluster node) .*\|$", text(), re.MULTILINE)
-    far_levels = ("ssd", "nvme", "nvme", "pfs")
+    table = re.findall(r"^\| (?:GPU node|cluster node) .*\|$", text(), re.MULTILINE)
+    far_levels = ("nvme", "nvme", "pfs")
     pairs = list(map(makespans, machines(), far_levels))
     for row, toml, (both, alone) in zip(table, machines().values(), pairs, strict=True):
         _, _, state, step, _, access, steps, saved, _ = (cell.strip() for cell in row.split("|"))

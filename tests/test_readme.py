@@ -22,9 +22,9 @@ def commands(page: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["README.md", "docs/first_steps.md"])
-def test_its_commands_work_in_an_empty_directory(tmp_path: Path, page: str) -> None:
-    ours = [line for line in commands(page) if line.startswith("ckio") and line != "ckio demo"]
+def test_its_commands_work_in_an_empty_directory(tmp_path: Path) -> None:
+    lines = commands("README.md")
+    ours = [line for line in lines if line.startswith("ckio") and line != "ckio demo"]
     assert ours
     for line in ours:
         words = [str(CKIO), *shlex.split(line)[1:]]

@@ -273,6 +273,19 @@ def test_the_tour_measures_what_it_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_tour_answers_more_questions(tmp_path: Path) -> None:
+    on_this_machine(tmp_path)
+    told = blocks("more")
+    assert len(told) >= 5
+    for line in [line for line, _ in blocks("") + blocks("measured") if "best.txt" in line]:
+        printed_by(line, tmp_path)
+    (run,) = [line for line, _ in blocks("measured") if line.startswith("ckio run")]
+    printed_by(run, tmp_path)
+    for line, _ in told:
+        assert printed_by(line, tmp_path), line
+
+
+@pytest.mark.slow
 def test_the_tour_stops_and_goes_on(tmp_path: Path) -> None:
     on_this_machine(tmp_path)
     (first, _), (again, printed) = blocks("another time")

@@ -1,4 +1,6 @@
-"""The page docs/commands.md: the help of every command, as the commands print it."""
+"""The page of commands on the site: the help of every command, as the commands print it."""
+
+from typing import Any, Final
 
 import click
 
@@ -6,6 +8,9 @@ from ckio.cli.entry import COMMANDS, cli
 from ckio.cli.options import HELP_ALL
 
 _WIDTH = 92
+
+PAGE: Final = "commands.md"
+"""Where the navigation has the page, which is made when the site is built."""
 
 IN_PYTHON = {
     "demo": ("Job",),
@@ -27,17 +32,17 @@ _HEAD = """\
 Everything that a command does is also a call of the library, as the table below says. The help of
 each command ends with an example. In this order, the examples work in an empty directory. All
 commands but `show` take `--json` and then print one object on one line. Errors are one line on
-stderr.
-
-| exit status | |
-|---|---|
-| 0 | done, and the gradient is verified where that was asked for |
-| 1 | a run failed, or its gradient is wrong |
-| 2 | bad input; nothing was done |
-| 75 | a run was stopped, by a signal or its walltime; `--resume` continues it |
-| 130 | interrupted (128 + the number of the signal) |
+stderr; [batch jobs](batch_jobs.md#exit-status) lists the exit statuses.
 
 """
+
+
+def on_files(files: Any, *, config: Any) -> Any:
+    """Add the page to the site."""
+    from mkdocs.structure.files import File
+
+    files.append(File.generated(config, PAGE, content=page()))
+    return files
 
 
 def page() -> str:

@@ -1,4 +1,4 @@
-"""The files of ckio that three calls enter, written into the page on the architecture.
+"""The files of ckio that a call enters, written into the page on the architecture.
 
     python docs/_site/flows.py      writes them anew, after a change of the code
 
@@ -38,24 +38,13 @@ _PLAN: Final = (
 
 FLOWS: Final = {
     "ckio plan --planner hrevolve": f"main({f'{_PLAN} --planner hrevolve'.split()})",
-    "ckio plan --overlap": f"main({f'{_PLAN} --overlap'.split()})",
-    "checkpoint_vjp": "checkpoint_vjp(loop, np.linspace(0.0, 1.0, 4), np.ones(4))",
 }
 """The heading of each list, and the call."""
 
 _SCRIPT: Final = """
 import sys, threading
-import numpy as np
 import ckio
 from ckio.cli import main
-from ckio.programs import checkpoint_vjp
-
-@ckio.program
-def loop(x):
-    for _ in range(200):
-        x = x + 0.1 * np.sin(x)
-    return x
-
 files, importing = {}, 0
 
 def profile(frame, event, argument):

@@ -1,4 +1,4 @@
-"""Write the files of the documentation that are made from the code: pictures and the command line.
+"""Write the files of the documentation that are made from the code: the pictures.
 
     python docs/_site/write.py              after a change of the code
     python docs/_site/write.py --check      only says which of them differ
@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import commands
 import pictures
 
 DOCS = Path(__file__).parent.parent
@@ -18,7 +17,6 @@ DOCS = Path(__file__).parent.parent
 
 def texts() -> Iterator[tuple[Path, str]]:
     """Return each file with the text that it must have."""
-    yield DOCS / "commands.md", commands.page()
     for name in pictures.NAMES:
         yield DOCS / "pictures" / f"{name}.svg", pictures.picture(name).file()
 

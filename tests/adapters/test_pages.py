@@ -95,8 +95,8 @@ def test_periodic_halos_are_right_also_if_both_neighbours_are_one_rank(
     ranks: int, tmp_path: Path
 ) -> None:
     text = (DOCS / "mpi.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n# ring\.py\n(.*?)```", text, re.DOTALL)
-    (tmp_path / "ring.py").write_text(block, encoding="utf-8")
+    for name, block in re.findall(r"```python\n# (heat|ring)\.py\n(.*?)```", text, re.DOTALL):
+        (tmp_path / f"{name}.py").write_text(block, encoding="utf-8")
     platform = write_platform(tmp_path)
     words = ("run", "ring:Ring", "--steps", 50, "--platform", platform, "--check-gradient")
     several = answer(ranks, *words, "--into", "on-ranks", at=tmp_path)

@@ -18,7 +18,7 @@ from ckio import check_gradient
 from ckio.testing import a, restore, save, x
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own_model.md").read_text(encoding="utf-8")
-((CODE),) = re.findall(r"```python\n# growth\.py\n(.*?)```", PAGE, re.DOTALL)
+CODE = Path(__file__).with_name("growth.py").read_text(encoding="utf-8")
 CKIO = Path(sys.executable).with_name("ckio")
 STEPS = 50
 
@@ -55,6 +55,11 @@ def same(one: Any, other: Any) -> list[bool]:
     """Whether J, dJ/dx and dJ/drate are the same to the last bit."""
     gradients = [np.array_equal(one.gradient[name], other.gradient[name]) for name in ("x", "rate")]
     return [one.functional == other.functional, *gradients]
+
+
+def test_the_page_shows_its_checkpoints():
+    (block,) = re.findall(r"```python\n# growth\.py\n(.*?)```", PAGE, re.DOTALL)
+    assert block in CODE
 
 
 def test_the_gradient_is_right(growth):
