@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +15,7 @@ from ckio.cli import console
 from ckio.errors import BadInput
 from ckio.jobs.directory import SCHEDULE, is_run_directory
 from ckio.platform import Platform
-from ckio.platform.readable import path_of, read_text
+from ckio.platform.readable import MOST_BYTES, path_of, read_text
 from ckio.schedule.text import Document, load
 
 STDIN: Final = Path("/dev/stdin")
@@ -111,7 +112,8 @@ def read_document(path: Path, /) -> Document:
     """Return the schedule or timeline in a file; raises BadInput if there is none."""
     try:
         with path.open(encoding="utf-8") as file:
-            return load(file, source=str(path))
+            # A device may have no end of a line.
+            return load(iter(partial(file.readline, MOST_BYTES), ""), source=str(path))
     except IsADirectoryError:
         hint = f"; name a file in it, e.g. {path / SCHEDULE}" if is_run_directory(path) else ""
         raise BadInput(f"{path}: is a directory{hint}") from None
