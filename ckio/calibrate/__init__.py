@@ -119,14 +119,16 @@ def calibrate(
     end = wall.now() + seconds
     begun = wall.now()
     steps = {name: reach(make, clock=clock, most=run_steps) for name, make in models.items()}
-    brief, overlaps = None, True
+    brief, overlaps, computes = None, True, True
     if run_steps is not None and steps and not at_length:
-        brief, steps, overlaps = _for_one_run(run_steps, steps, wall.now() - begun)
-    own_workloads = [
-        Workload(partial(copying, make), sizes_of(make())["restart"], steps[name], own=True)
-        for name, make in models.items()
-    ]
+        brief, steps, computes = _for_one_run(run_steps, steps, wall.now() - begun)
+        overlaps = computes and brief > _LEAST
     space = next((it for make in models.values() if (it := optional(make()).space)), None)
+    own_workloads = []
+    for name, make in models.items():
+        nbytes = sizes_of(make())["restart"]
+        alike = partial(copying, make) if computes else partial(random_data, nbytes, space)
+        own_workloads.append(Workload(alike, nbytes, steps[name], own=True))
     made_up = [
         Workload(partial(random_data, nbytes, space), nbytes, STEPS, own=False)
         for nbytes in sorted(set(sizes) or _sizes([own.nbytes for own in own_workloads], brief))
@@ -195,15 +197,16 @@ def seconds_of_brief(run_steps: int, per_step: float, /) -> float:
 def _for_one_run(
     run_steps: int, steps: Mapping[str, int], took: float
 ) -> tuple[float, dict[str, int], bool]:
-    """Return the seconds of a brief measurement, the steps of its probes, and whether of overlap.
+    """Return the seconds of a brief measurement, the steps of its probes, and whether it computes.
 
-    All `steps` of the models `took` so many seconds.
+    All `steps` of the models `took` so many seconds. If so few steps are slow nevertheless, levels
+    are measured with other data of the same size, between which no step is computed.
     """
     per_step = max(took / sum(steps.values()), _TICK)
     brief = seconds_of_brief(run_steps, per_step)
     few = int(brief / (_OF_AN_ADVANCE * per_step * _PASSES))  # if steps are slow
     fewer = {name: min(most, max(few, ENOUGH)) for name, most in steps.items()}
-    return brief, fewer, brief > _LEAST and _PASSES * max(fewer.values()) * per_step <= brief
+    return brief, fewer, _PASSES * max(fewer.values()) * per_step <= brief
 
 
 def _platform(
