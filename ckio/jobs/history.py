@@ -84,16 +84,24 @@ def read() -> list[PastRun]:
 
 def path() -> Path | None:
     """Return the file of the history; None if it is turned off."""
-    match os.environ.get("CKIO_HISTORY", ""):
+    own = "XDG_STATE_HOME", "~/.local/state", "ckio/history.jsonl"
+    return path_of_user("CKIO_HISTORY", *own)
+
+
+def path_of_user(variable: str, base: str, default: str, name: str, /) -> Path | None:
+    """Return the path that an environment variable names; None if it is "off".
+
+    Without it, the path is `name` below the directory in the variable `base`, or below `default`.
+    """
+    match os.environ.get(variable, ""):
         case "off":
             return None
         case "":
-            state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
             with suppress(RuntimeError):  # raised if the user has no home directory
-                return path_of(state) / "ckio" / "history.jsonl"
+                return path_of(os.environ.get(base) or default) / name
             return None
-        case name:
-            return path_of(name)
+        case given:
+            return path_of(given)
 
 
 def _plain(model: str) -> str:

@@ -26,9 +26,9 @@ import xxhash
 from ckio import __version__
 from ckio.calibrate import seconds_of_brief
 from ckio.errors import BadInput
+from ckio.jobs.history import path_of_user
 from ckio.model import Model, handed_by, optional, sizes_of
 from ckio.platform import Level, Platform
-from ckio.platform.readable import path_of
 
 _OLDEST: Final = 30 * 86400.0
 """A month in seconds, in which disks fill and nodes are exchanged."""
@@ -162,15 +162,7 @@ def kind_of(
 
 def directory() -> Path | None:
     """Return the directory of the files; None if it is turned off."""
-    match os.environ.get("CKIO_CACHE", ""):
-        case "off":
-            return None
-        case "":
-            with suppress(RuntimeError):  # raised if the user has no home directory
-                return path_of(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "ckio"
-            return None
-        case name:
-            return path_of(name)
+    return path_of_user("CKIO_CACHE", "XDG_CACHE_HOME", "~/.cache", "ckio")
 
 
 def _suffices(measured_for: int | None, steps: int | None, advance: float) -> bool:

@@ -5,11 +5,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ckio.actions.columns import RECORD
 from ckio.parallel.group import RankGroup
 from ckio.platform import Platform, memory_level
 from ckio.platform.readable import bytes_text
 from ckio.runner.overlapped import staged_sizes
+from ckio.runner.perform import longest_tape
 from ckio.schedule import Schedule, reservations
 from ckio.schedule.policy import Overlap
 
@@ -35,14 +35,12 @@ class Space(NamedTuple):
 
 def space_of(schedule: Schedule, platform: Platform, overlap: Overlap, /) -> Space:
     """Return the space that a schedule needs with this overlap, besides what the model needs."""
-    chain, actions = schedule.chain, schedule.actions
     lent, staging = memory_level(platform), 0
     if overlap:
         _, sizes = staged_sizes(schedule, platform, overlap)
         staging = sum(nbytes * count for nbytes, count in sizes.items())
-    memory = chain.largest("adjoint") + (staging if lent is None else 0)
-    recorded = actions.take(actions.op == RECORD)
-    memory += int(chain.tape_bytes_of(recorded.begin, recorded.end).max(initial=0))
+    tape, _ = longest_tape(schedule)
+    memory = schedule.chain.largest("adjoint") + tape + (staging if lent is None else 0)
     files = 0
     for number, (level, sizes) in enumerate(
         zip(platform.levels, reservations(schedule), strict=False)

@@ -35,8 +35,8 @@ def gradient(
     """Return J and its gradient, computed with checkpoints, and leave no file behind.
 
     Levels are measured for a second, or 3 % of the predicted run, and at length if `overlap` is
-    given. To repeat a run, resume it or
-    read its result later, use `Job`, which does the same in a directory.
+    given. To repeat a run, resume it or read its result later, use `Job`, which does the same in a
+    directory.
 
     Parameters
     ----------

@@ -168,7 +168,7 @@ def refuse_unverified(result: Result, /, where: str = "its result is stored") ->
 
 @dataclass(frozen=True)
 class StoredRun:
-    """What a run that has ended has stored in its directory, except the gradient.
+    """The stored data of a run that has ended, without its gradient.
 
     The attributes have the meaning of those of `Result`.
     """
