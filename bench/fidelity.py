@@ -186,10 +186,9 @@ def at_pace(
     schedule: Schedule, platform: Platform, overlap: Overlap, before: Chain, after: Chain
 ) -> float:
     """What `simulate` says between two moments, in seconds."""
-    now = {
-        name: (getattr(before, name) + getattr(after, name)) / 2
-        for name in ("advance", "record", "reverse")
-    }
+    # with the tape alone as well, because record is its seconds and those of an Advance
+    seconds = ("advance", "record", "reverse", *(["record_only"] if before.record_only else []))
+    now = {name: (getattr(before, name) + getattr(after, name)) / 2 for name in seconds}
     paced = Schedule(replace(schedule.chain, **now), schedule.actions)
     return simulate(paced, platform, overlap=overlap).makespan
 
