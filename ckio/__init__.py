@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ckio.planners.fastest import plan
     from ckio.platform import Affine, Level, Platform
     from ckio.platform.chain import Chain
+    from ckio.platform.leases import lease
     from ckio.programs.compiled import program
     from ckio.report import compare
     from ckio.report.render import render
@@ -69,6 +70,7 @@ __all__ = [
     "compare",
     "functions",
     "gradient",
+    "lease",
     "makespan",
     "plan",
     "program",
@@ -105,6 +107,7 @@ _MODULES: Final = {
     "compare": "report",
     "functions": "model.functions",
     "gradient": "jobs.once",
+    "lease": "platform.leases",
     "makespan": "sim.engine",
     "plan": "planners.fastest",
     "program": "programs.compiled",

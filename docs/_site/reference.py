@@ -42,7 +42,7 @@ PAGES: Final = {
         "Runs that survive their process",
         "A run as one object: begun, stopped, resumed, with its gradient in a file. How it is used"
         " is told in [recovery](../recovery.md).",
-        "gradient Job Result Halted jobs.request jobs.directory jobs.gradients jobs.display"
+        "gradient Job Result Halted lease jobs.request jobs.directory jobs.gradients jobs.display"
         " jobs.journal jobs.leftovers jobs.planning jobs.sweeping jobs.analyzing",
     ),
     "doing": (
