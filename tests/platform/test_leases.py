@@ -82,14 +82,15 @@ def _hold(nbytes: int, seconds: float, says: Connection) -> None:
         says.send("has")
         time.sleep(seconds)
         says.send("ends")
+        says.recv()  # not before the parent counts it no more
     says.close()
 
 
 def _storm(starts: int, seed: int) -> int:
     """Start processes that hold leases and kill some; return the largest sum that was seen.
 
-    A process is counted from its first message, after it has the lease, to its second, before it
-    gives it up, or to the moment before it is killed: never longer than it has the bytes.
+    A process is counted from its first message to its second, or until it is killed. It sends the
+    first after it has the lease, and keeps the lease until its second one is read.
     """
     chance, fork = random.Random(seed), multiprocessing.get_context("fork")
     running: dict[Any, tuple[Any, int, bool]] = {}
@@ -97,7 +98,7 @@ def _storm(starts: int, seed: int) -> int:
     while starts or running:
         if starts and len(running) < 8:
             starts -= 1
-            nbytes, (hears, says) = chance.randrange(500, 4000), fork.Pipe(duplex=False)
+            nbytes, (hears, says) = chance.randrange(500, 4000), fork.Pipe()
             process = fork.Process(target=_hold, args=(nbytes, chance.uniform(0, 0.05), says))
             process.start()
             says.close()
@@ -112,6 +113,8 @@ def _storm(starts: int, seed: int) -> int:
             process, nbytes, _ = running[hears]
             try:
                 has = hears.recv() == "has"
+                if not has:
+                    hears.send("read")
             except EOFError:
                 process.join()
                 del running[hears]
