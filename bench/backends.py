@@ -16,9 +16,9 @@ from typing import Protocol
 
 import h5py
 import numpy as np
-import record
 import xxhash
 
+from bench import record
 from ckio.actions import Buffers, Field, Key, Kind, Layout
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
@@ -320,4 +320,4 @@ def _spread(seconds: np.ndarray) -> float:
 
 
 if __name__ == "__main__":
-    record.save("backends", tables(SETS, ROUNDS))
+    record.main("backends", tables, sets=SETS, rounds=ROUNDS)
