@@ -19,10 +19,12 @@ GAINS = re.compile(
 HEAD = """\
 # Benchmarks
 
-Each section answers one question with a table, an excerpt of a file that a script of `bench/`
-wrote; the date and the machine are below it. Compare times only within one table. To measure on
-your machine, run `python -m bench.NAME --record`, and then `python -m bench.page`, which writes
-this page again. [All results](../bench/results) are more.
+Does ckio pay for your model on your machine? `ckio demo --model FILE.py --steps N --ram 1GiB`
+measures it beside storing every tape ([your own model](own_model.md#on-the-command-line)).
+
+Each table is an excerpt of a file that a script of `bench/` wrote; compare times only within one.
+To measure on your machine, run `python -m bench.NAME --record`, and then `python -m bench.page`,
+which writes this page again. [All results](../bench/results) are more.
 """
 
 
@@ -56,9 +58,9 @@ class Figure:
 FIGURES: Sequence[Figure] = (
     Figure(
         "How accurate is a prediction?",
-        "Schedules were simulated after a calibration, and then run. `error` is the predicted time"
-        " over the measured one, minus one, and `at pace` the same after correcting for the speed"
-        " of the processor at that moment. `spread` is that of the runs, relative to the median.",
+        "After a calibration. `error` is the predicted time over the measured one, minus one, and"
+        " `at pace` the same at the processor's speed of that moment. `spread` is that of the runs,"
+        " relative to the median.",
         "fidelity",
         "fidelity",
         "^schedule ",
@@ -67,9 +69,8 @@ FIGURES: Sequence[Figure] = (
     ),
     Figure(
         "How fast are checkpoints written and read?",
-        "Each row compares a level with the fastest way to move the same bytes without ckio, in the"
-        " column `beside`. The last column is the largest ratio that ckio allows itself. Directory"
-        " and archive compute and verify checksums.",
+        "`beside` is the fastest way to move the same bytes without ckio, and `at most` the largest"
+        " ratio that ckio allows itself. Directory and archive verify checksums.",
         "backends",
         "backends",
         "^ .*beside",
@@ -77,8 +78,7 @@ FIGURES: Sequence[Figure] = (
     ),
     Figure(
         "How do planners compare with those of checkpoint_schedules?",
-        "Both packages plan the same chain. `ratio` is the quotient of their planning times. The"
-        " last columns are the forward steps of each schedule.",
+        "Both packages plan the same chain. The last columns are the forward steps.",
         "planning",
         "planning",
         "^checkpoint_schedules",
@@ -86,12 +86,11 @@ FIGURES: Sequence[Figure] = (
     ),
     Figure(
         "How long does a gradient take, compared with other programs?",
-        "All rows compute the gradient of the same model, and all gradients are equal. All rows"
-        " with checkpoints have the same slots. Numbers in parentheses are relative to `ckio,"
-        " mixed`. Files are in the page cache; only ckio verifies their checksums. `seconds` are"
-        " the sum of planning, the steps of the model, and everything else (`beside`). `memory` is"
-        " the growth of the process. `forward` counts forward steps, and `moved` the bytes written"
-        " and read.",
+        "All gradients are equal, and all rows with checkpoints have the same slots. Numbers in"
+        " parentheses are relative to `ckio, mixed`. Files are in the page cache; only ckio"
+        " verifies checksums. `seconds` are planning, the steps of the model, and everything else"
+        " (`beside`). `memory` is the growth of the process. `forward` counts forward steps, and"
+        " `moved` the bytes written and read.",
         "peers.vorticity",
         "peers",
         "^20 slots in memory, 20 in a directory",
@@ -99,9 +98,8 @@ FIGURES: Sequence[Figure] = (
     ),
     Figure(
         "How long does a gradient in JAX take?",
-        "The gradient of a scan of 10,000 steps with 256 × 256 cells. `first s` includes"
-        " compilation, and `s` does not. `above forward` is the peak memory in MB beyond that of"
-        " the forward run alone.",
+        "A scan of 10,000 steps with 256 × 256 cells. `first s` includes compilation. `above"
+        " forward` is the peak memory beyond that of the forward run.",
         "peers.jax_peers",
         "jax_peers",
         "^ .*first s",
