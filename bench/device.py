@@ -93,17 +93,15 @@ def performed(grid: int, steps: int, schedule: Any, platform: Any, overlap: Any)
     """Run a schedule several times; return the makespans and the gradient of the last run."""
     from wave3d import wave
 
-    from ckio import simulate
     from ckio.adapters.registry import open_level
     from ckio.runner import run
 
-    makespans, model, timeline = [], None, None
+    makespans, model = [], None
     levels = [open_level(level, run="bench") for level in platform.levels]
     for _ in range(1 + REPEATS):
         model = None  # release it before the next one is made
         model = wave(grid, steps, BLOCK)
-        timeline = run(schedule, platform, model, levels, overlap=overlap)
-        makespans.append(timeline.makespan)
+        makespans.append(run(schedule, platform, model, levels, overlap=overlap).makespan)
     for level in levels:
         level.close()
     assert model is not None
@@ -112,23 +110,7 @@ def performed(grid: int, steps: int, schedule: Any, platform: Any, overlap: Any)
         "J": model.functional,
         "digest": digest(model.gradient["params"]),
         "overlap": str(overlap),
-        "classes": _classes(simulate(schedule, platform, overlap=overlap), timeline),
     }
-
-
-def _classes(predicted: Any, measured: Any) -> dict[str, list[float]]:
-    """Return the number of actions of each class, and their predicted and measured seconds."""
-    from ckio.actions.columns import VERBS, WRITE
-
-    rows: dict[str, list[float]] = {}
-    for column, timeline in enumerate((predicted, measured), start=1):
-        actions, took = timeline.actions, timeline.stop - timeline.start
-        for op, level, seconds in zip(actions.op, actions.level, took, strict=True):
-            name = VERBS[op] + (f" {level}" if op >= WRITE else "")
-            row = rows.setdefault(name, [0, 0.0, 0.0])
-            row[0] += column == 1
-            row[column] += float(seconds)
-    return rows
 
 
 def by_ckio(grid: int, steps: int, *, overlaps: bool = True, pinned: bool = True) -> Result:

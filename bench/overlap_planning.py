@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from random import Random
 
 from bench import record
-from ckio.actions import Key, Kind
 from ckio.adapters.registry import find
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners import compiled
@@ -319,22 +318,7 @@ def random_table(seeds: Sequence[int], count: int = DRAWN) -> str:
         all_found += found
         rows = [[one.case.name, *columns(one)] for one in found]
         tables.append(record.columns([f"seed {seed}", *COLUMNS], rows))
-    worst = sorted(all_found, key=lambda found: -found.made.gap)[:3]
-    return "\n\n".join([*tables, summary(all_found), *map(_in_words, worst)])
-
-
-def _in_words(found: Measured) -> str:
-    """A machine, for whoever looks into why its gap is wide."""
-    chain, restart = found.case.chain, Key(Kind.RESTART, 0)
-    lines = [f"{found.case.name}: {found.made.gap:.2%} above the bound; {found.made.note}"]
-    for level in found.case.platform.levels:
-        nbytes = chain.nbytes(restart)
-        room = "unlimited" if level.capacity is None else f"{level.capacity / nbytes:.1f} states"
-        lines.append(
-            f"    {level.name} on {level.channel}: {room}, a state is written in"
-            f" {level.write(nbytes):.2f} s and read in {level.read(nbytes):.2f} s"
-        )
-    return "\n".join(lines)
+    return "\n\n".join([*tables, summary(all_found)])
 
 
 def tables(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:

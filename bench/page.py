@@ -58,9 +58,9 @@ class Figure:
 FIGURES: Sequence[Figure] = (
     Figure(
         "How accurate is a prediction?",
-        "After a calibration. `error` is the predicted time over the measured one, minus one, and"
-        " `at pace` the same at the processor's speed of that moment. `spread` is that of the runs,"
-        " relative to the median.",
+        "Runs after a calibration. `error` is the predicted time over the measured one, minus one,"
+        " and `at pace` the same at the processor's speed of that moment. `spread` is relative to"
+        " the median.",
         "fidelity",
         "fidelity",
         "^schedule ",

@@ -47,11 +47,20 @@ def fidelity(bench: Any, _at: Path) -> str:
     return f"{bench.tables([subject])}\n{bench.brief_beside_long(subject)}"
 
 
+def figures_of_hrevolve(bench: Any, _at: Path) -> str:
+    found = bench.campaign(bench.QUICK)
+    for points in found.values():
+        best = {(p.plot, p.case, p.length): p.makespan for p in points if p.schedule == "hrevolve"}
+        assert all(p.makespan >= best[p.plot, p.case, p.length] for p in points)
+    with patch.object(bench, "campaign", return_value=found):
+        return str(bench.table(quick=True))
+
+
 def loops_of_jax(bench: Any, at: Path) -> str:
     names = bench.FORWARD, bench.NESTED, bench.COMPILED, bench.CKIO
     rows, arrays = bench.measured(names, 100, 256, 1, at)
     assert all(rows[name].stored > 3 * 8 * 256**2 for name in (bench.COMPILED, bench.CKIO))
-    return f"{bench.table(rows, arrays)}\n{bench.verdict(rows)}"
+    return str(bench.table(rows, arrays))
 
 
 def plans_with_overlap(bench: Any, _at: Path) -> str:
@@ -110,6 +119,7 @@ def calls_of_a_run(bench: Any, _at: Path) -> str:
         calls, seen[:] = list(seen), []
         bench.CONTENDERS[bench.RUN](work)
     assert calls == seen
+    assert bench.timeline_bytes(bench.Work.of(3000)) <= bench.MOST_BYTES
     return str(bench.table(400, 2))
 
 
@@ -124,7 +134,7 @@ def gradients_of_vorticity(bench: Any, at: Path) -> str:
 
 
 TABLES: dict[str, tuple[Small, tuple[str, ...]]] = {
-    "backends": (levels, ("hdf5, write, tiny", "directory, zstd")),
+    "backends": (levels, ("hdf5, write, tiny",)),
     "codecs": (
         lambda bench, _: bench.table(grid=32, steps=12, copies=1, rounds=1),
         ("blosc2 lz4 1", "zfp(tolerance=1e-06)"),
@@ -135,9 +145,8 @@ TABLES: dict[str, tuple[Small, tuple[str, ...]]] = {
     ),
     "gradient_check": (lambda bench, _: bench.table(10, 10), ("right, float64",)),
     "memory": (lambda bench, _: bench.table(bench.cases(small=True)), ("1 of 1 within",)),
-    "overlap_planning": (plans_with_overlap, ("store-all", "gaps: least", "a state is written in")),
-    "papers.hrevolve": (lambda bench, _: bench.table(quick=True), ("H-Revolve(l, arch_1)",)),
-    "papers.online": (lambda bench, _: bench.table((10, 20)), ("Wang-Moin", "arch_2")),
+    "overlap_planning": (plans_with_overlap, ("store-all", "gaps: least")),
+    "papers.hrevolve": (figures_of_hrevolve, ("agrees: ", "H-Revolve(l, arch_1)")),
     "papers.programs": (programs, ("us more", "times forward")),
     "papers.snapshots": (
         lambda bench, _: bench.table(small=True),
@@ -150,7 +159,7 @@ TABLES: dict[str, tuple[Small, tuple[str, ...]]] = {
         ("1 jointly, bytes only    2.00       2  psi, zeta",),
     ),
     "peers.adjoint_tapes": (gradients_of_pyadjoint, ("new control",)),
-    "peers.jax_peers": (loops_of_jax, ("of the memory",)),
+    "peers.jax_peers": (loops_of_jax, ("ckio inside jax.jit",)),
     "peers.petsc_peer": (
         lambda bench, _: bench.table(bench.Task(8, "beuler", 30, 4), 1),
         ("ckio",),
@@ -164,10 +173,7 @@ TABLES: dict[str, tuple[Small, tuple[str, ...]]] = {
     "ranks": (ranks, ("one by one: the same to the last bit", "of 120 s", "drawn")),
     "resume": (lambda bench, _: bench.table((60,), (60,), 1), ("RAM 10, far w = r = 5: 60",)),
     "runner": (calls_of_a_run, ("perform",)),
-    "varying": (
-        lambda bench, _: bench.table(60, 20, [(50, 5)]),
-        ("two_phases", "5 slots, 50 steps"),
-    ),
+    "varying": (lambda bench, _: bench.table(60, 20), ("60 steps, 5 slots, w = r = 0: two_ph",)),
 }
 NEEDS = {
     "codecs": ("blosc2", "zfpy"),
@@ -202,14 +208,6 @@ def test_the_results_say_what_the_planner_does_on_a_hundred_steps(name: str) -> 
     rows = which_schedule.read(which_schedule.results(), "makespans, 100 steps")
     least = {name, "mixed", "hrevolve", "store-all", "periodic"}
     assert which_schedule.relative(100, sorted(least))[name] == rows[name]
-
-
-def test_every_statement_on_a_figure_is_compared_and_nothing_beats_hrevolve() -> None:
-    bench, claims = (import_module(f"bench.papers.{it}") for it in ("hrevolve", "hrevolve_claims"))
-    for number, found in bench.campaign(bench.QUICK).items():
-        best = {(p.plot, p.case, p.length): p.makespan for p in found if p.schedule == "hrevolve"}
-        assert all(p.makespan >= best[p.plot, p.case, p.length] for p in found)
-        assert len(claims.of(number, found)) == len(claims.CLAIMS[number])
 
 
 def test_ranks_that_wait_for_bandwidth_take_longer_and_in_the_background_less() -> None:

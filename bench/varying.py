@@ -1,10 +1,10 @@
-"""How far from the best is a chain of many different steps planned, and how long does it take?
+"""How far from the best is a chain of many different steps planned?
 
 Six profiles of what a step costs; each is scaled to a mean of one second.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from unittest.mock import patch
 
 import numpy as np
@@ -54,8 +54,6 @@ def spikes(steps: int, rng: np.random.Generator) -> Seconds:
     seconds[rng.integers(0, steps, steps // 40)] = 60
     return seconds
 
-
-SHAPES = ((480, 20), (900, 10), (1400, 10), (10_000, 10), (10_000, 20), (100_000, 10))
 
 PROFILES = (uniform, lognormal, adaptive, ramp, two_phases, spikes)
 
@@ -109,27 +107,16 @@ def gaps(steps: int, slots: int, seconds: float, points: int) -> list[list[str]]
     return rows
 
 
-def planning(shapes: Sequence[tuple[int, int]]) -> list[list[str]]:
-    """What planning takes for longer and longer chains."""
-    rows = []
-    for steps, slots in shapes:
-        _, took = timed(chain(adaptive, steps), ram(slots, 0))
-        rows.append([f"{slots} slots, {steps} steps", f"{took:.1f}"])
-    return rows
-
-
-def table(steps: int = 480, points: int = 120, shapes: Sequence[tuple[int, int]] = SHAPES) -> str:
+def table(steps: int = 480, points: int = 120) -> str:
     rows = [
         row
         for slots, seconds in ((5, 0), (20, 0), (10, 2))
         for row in gaps(steps, slots, seconds, points)
     ]
     return (
-        f"Compared with the best schedule of nested ranges: split at {points} steps, and the\n"
-        "bound; and CPU seconds to find the best\n"
+        f"Compared with the best schedule of nested ranges: split at {points} steps, and the"
+        " bound;\nand CPU seconds to find the best\n"
         + record.columns(["chain", "two scales", "bound", "s"], rows)
-        + "\n\nCPU seconds to plan a chain of many different steps (adaptive)\n"
-        + record.columns(["chain", "s"], planning(shapes))
     )
 
 

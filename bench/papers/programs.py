@@ -2,13 +2,12 @@
 
 Listing 1 of Siskind and Pearlmutter (2016), by one tape and by checkpoints: their figure. Then what
 `@program` adds to each tick, and what the whole gradient of an adaptive solver with large arrays
-takes beside what it has to compute; with `--long` also Listing 1 with the n of the paper, in JAX.
+takes beside what it has to compute.
 """
 
 import gc
 import math
 import statistics
-import time
 import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -191,32 +190,7 @@ def lines_of_whole(found: Whole) -> str:
     )
 
 
-def in_jax(n: int, base: int = 1024) -> str:
-    """Listing 1 with the n of the paper, in one XLA loop."""
-    import jax
-
-    from ckio.programs.jaxed import jax_program
-    from examples import listing1_in_jax
-
-    jax.config.update("jax_enable_x64", True)
-    p = jax_program(listing1_in_jax(n, 0.0), X)
-    primops(p, X)
-    forward = record.seconds(lambda: primops(p, X))
-    stats: Stats = {}
-    start = time.perf_counter()
-    y, bar = checkpoint_vjp(p, (X,), 1.0, Options(base=base), stats=stats)
-    seconds = time.perf_counter() - start
-    most = math.ceil(math.log2(stats["ticks"] / base)) + 1
-    assert stats["live_peak"] <= most
-    return (
-        f"Listing 1 in JAX, switch, n = {n}: {stats['ticks']} ticks in steps of {base}, forward"
-        f" {forward:.1f} s, gradient {seconds:.1f} s\n(compiling included), y = {float(y)!r},"
-        f" dy/dx = {float(bar[0])!r}, {stats['live_peak']} checkpoints live of {most},"
-        f" {stats['forward_ticks'] / stats['ticks']:.2f} times forward"
-    )
-
-
-def table(*, long: bool) -> str:
+def table() -> str:
     points = growth(LENGTHS)
     parts = [
         f"Listing 1, eps = {EPS:g}, steps of {BASE} ticks, medians of 3",
@@ -226,10 +200,8 @@ def table(*, long: bool) -> str:
         "",
         lines_of_whole(whole(CELLS, 1e-6, 8)),
     ]
-    if long:
-        parts += ["", in_jax(100_003)]
     return "\n".join(parts)
 
 
 if __name__ == "__main__":
-    record.main("programs", table, long=False)
+    record.main("programs", table)

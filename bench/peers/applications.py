@@ -15,7 +15,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -90,40 +89,6 @@ direction = fd.Function(depth.function_space()).interpolate(fd.cos(5 * x) * y)
 rate = basin.taylor_test(energy, depth, direction)
 """
 
-PETSC = """
-import sys, time
-import numpy as np
-import by_petsc
-from ckio import Chain, Level, Platform, Ram, run, sizes_of
-from ckio.planners import hrevolve
-from reaction import GrayScott
-steps, grid, slots, how = 400, 128, 20, sys.argv[1]
-kept = {"none": "memory", "petsc, files": "basic"}
-
-def value(change):
-    model = GrayScott(grid=grid)
-    model.control["p"][:] += change
-    model.advance(0, steps)
-    return model.functional
-
-if how == "ckio":
-    model = GrayScott(grid=grid)
-    sizes = sizes_of(model)
-    ram = slots * sizes["restart"]
-    platform = Platform((Level(name="ram", capacity=ram),), working_memory=sizes["tape"])
-    chain = Chain(steps=steps, advance=1, record=1, reverse=3, **sizes)
-    begun = time.perf_counter()
-    run(hrevolve(chain, platform), platform, model, [Ram(capacity=ram)])
-    gradient, of_rates = model.gradient["u"], model.gradient["p"]
-else:
-    begun = time.perf_counter()
-    _, gradient, of_rates = by_petsc.gradient(steps, kind=kept[how], grid=grid)
-seconds = time.perf_counter() - begun
-first = value(np.zeros(2))
-left = [abs(value(e * np.ones(2)) - first - e * of_rates.sum()) for e in (1e-4, 5e-5)]
-rate = np.log2(left[0] / left[1])
-"""
-
 DEVITO = """
 import sys, time
 import numpy as np
@@ -162,60 +127,6 @@ rate = taylor_test(compute, guess, other)
 """
 
 
-_OWN = """
-from ckio import Chain, Level, Platform, Ram, run, sizes_of
-from ckio.planners import hrevolve
-model = make()
-chain = Chain(steps=steps, advance=1, record=1, reverse=2, **sizes_of(model))
-memory = Level(name="memory", capacity=20 * chain.restart)
-platform = Platform((memory,), working_memory=chain.tape)
-schedule = hrevolve(chain, platform)
-begun = time.perf_counter()
-if sys.argv[1] == "none":
-    model.record(0, steps)
-    model.reverse(0, steps)
-else:
-    run(schedule, platform, model, [Ram()])
-seconds = time.perf_counter() - begun
-gradient = model.gradient[name].ravel().copy()
-direction = np.random.default_rng(1).standard_normal(gradient.shape) * size
-
-def value(e):
-    model = make()
-    model.control[name].reshape(-1)[:] += e * direction
-    model.advance(0, steps)
-    return model.functional
-
-left = [abs(value(e) - value(0) - e * gradient @ direction) for e in (1.0, 0.5)]
-rate = np.log2(left[0] / left[1])
-"""
-"""A model of ckio itself: with all tapes in memory, or with 20 states."""
-
-C_SOLVER = (
-    """
-import shutil, sys, time
-import numpy as np
-source, = (path for path in sys.path if path.endswith("c_solver"))
-sys.path.insert(0, shutil.copytree(source, "c_solver"))  # the library is compiled beside it
-from solver import solver
-make, steps, name, size = (lambda: solver(ny=300, nx=400)), 400, "u", 1e-2
-"""
-    + _OWN
-)
-
-ASSIMILATION = (
-    """
-import sys, time
-import numpy as np
-from altimetry import Altimetry, STEPS, observe
-from truth import run as forward
-np.save("observed.npy", observe(forward()[1]))
-make, steps, name, size = Altimetry, STEPS, "zeta", 1e-6
-"""
-    + _OWN
-)
-
-
 class Application(NamedTuple):
     """A program: its folder of examples/, who manages its checkpoints, and its gradient."""
 
@@ -232,11 +143,8 @@ APPLICATIONS = (
     Application(
         "Firedrake: shallow water", "firedrake", ("none", "revolve", "ckio"), FIREDRAKE_WAVE
     ),
-    Application("PETSc: Gray-Scott", "petsc", ("none", "petsc, files", "ckio"), PETSC),
     Application("Devito: one shot", "devito", ("none", "pyrevolve", "storages", "ckio"), DEVITO),
     Application("jax-cfd: Kolmogorov flow", "jax_cfd", ("none", "nested", "ckio"), JAX_CFD),
-    Application("C: reaction and diffusion", "c_solver", ("none", "ckio"), C_SOLVER),
-    Application("vorticity: assimilation", "assimilation", ("none", "ckio"), ASSIMILATION),
 )
 
 
@@ -281,9 +189,8 @@ def rows_of(application: Application, python: str, rounds: int) -> list[list[str
 
 
 def table(*, dolfinx: str, devito: str, jax_cfd: str, firedrake: str, rounds: int = ROUNDS) -> str:
-    """The programs whose interpreters are given, and those that need no other library."""
-    own = {"dolfinx": dolfinx, "petsc": dolfinx, "devito": devito, "jax_cfd": jax_cfd}
-    own |= {"firedrake": firedrake, "c_solver": sys.executable, "assimilation": sys.executable}
+    """The programs whose interpreters are given."""
+    own = {"dolfinx": dolfinx, "firedrake": firedrake, "devito": devito, "jax_cfd": jax_cfd}
     rows = []
     for application in APPLICATIONS:
         if python := own[application.folder]:

@@ -224,31 +224,11 @@ def table(rows: dict[str, Row], arrays: dict[str, Any]) -> str:
     return record.columns(header, cells)
 
 
-def verdict(rows: dict[str, Row]) -> str:
-    """ckio beside the one with the least memory, and the fastest."""
-    floor = rows[FORWARD].peak
-    others = {name: row for name, row in rows.items() if name not in (FORWARD, CKIO, COMPILED)}
-    least = min(others, key=lambda name: others[name].peak)
-    quick = min(others, key=lambda name: others[name].seconds)
-    lines = []
-    for own in (CKIO, COMPILED):
-        for name in dict.fromkeys((least, quick)):
-            mine, other = rows[own], others[name]
-            met = mine.peak <= other.peak and mine.seconds <= other.seconds
-            lines.append(
-                f"{own}: {(mine.peak - floor) / (other.peak - floor):.2f} of the memory above"
-                f" forward, {mine.seconds / other.seconds:.2f} of the seconds,"
-                f" {mine.cpu / other.cpu:.2f} of the CPU seconds of {name}:"
-                f" {'no more of either' if met else 'NOT less of both'}"
-            )
-    return "\n".join(lines)
-
-
 def text(*, steps: int, cells: int, repeats: int) -> str:
     with tempfile.TemporaryDirectory() as place:
         found = measured(list(PEERS), steps, cells, repeats, Path(place))
     state = f"{cells} x {cells} cells in float64, {8 * cells**2 / 1e6:.2f} MB"
-    return f"{steps} steps of {state}\n\n{table(*found)}\n\n{verdict(found[0])}"
+    return f"{steps} steps of {state}\n\n{table(*found)}"
 
 
 if __name__ == "__main__":

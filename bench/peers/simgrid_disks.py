@@ -5,8 +5,8 @@ takes a scenario as JSON from standard input, and answers with an `Outcome` as J
 
 The program of a rank is one actor. Writes behind it are made by an actor for each level, and reads
 ahead by one for each disk, which waits until what it is to read was written; semaphores keep count.
-A mutex for each disk makes transfers take turns; where there is none, SimGrid shares the disk among
-them. Copies to and from memory take no time.
+A mutex for each disk makes the transfers of a rank take turns; SimGrid shares a disk among ranks.
+Copies to and from memory take no time.
 """
 
 import json
@@ -60,8 +60,6 @@ class Scenario:
         One for each rank, on all that it computes.
     behind, ahead : int
         How many writes may be behind the program, and reads ahead of it; these from one disk.
-    turns : bool
-        Whether transfers of a rank take turns on a disk, or share it.
     """
 
     disks: dict[str, Disk]
@@ -72,7 +70,6 @@ class Scenario:
     factors: list[float] = field(default_factory=lambda: [1.0])
     behind: int = 0
     ahead: int = 0
-    turns: bool = True
 
     def dumps(self) -> str:
         return json.dumps(asdict(self))
@@ -203,15 +200,13 @@ class Rank:
     def transfer(self, row: int) -> None:
         """Move the bytes of one word, in turn."""
         name, nbytes = self.disk(row), GRAINS * self.scenario.nbytes
-        if self.scenario.turns:
-            self.turns[name].lock()
+        self.turns[name].lock()
         since = self.now()
         if latency := self.scenario.disks[name].latency:
             self.simgrid.this_actor.sleep_for(latency)
         (self.disks[name].write if self.word(row) == "write" else self.disks[name].read)(nbytes)
         self.transfers[str(row)] = since, self.now()
-        if self.scenario.turns:
-            self.turns[name].unlock()
+        self.turns[name].unlock()
         if row in self.written:
             self.written[row].release()
 

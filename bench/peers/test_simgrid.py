@@ -234,23 +234,6 @@ def test_two_directories_on_one_disk_take_turns_as_actors_with_a_mutex_do() -> N
     assert any(event.stop > event.start for event in written), "the program waits for the disk"
 
 
-def test_if_the_disk_were_shared_equally_the_program_would_compute_at_the_same_instants() -> None:
-    """It waits until both copies of a checkpoint are written: the last ends as it does in turns,
-    the first later than it does in turns.
-    """
-    shared, timeline = by_simgrid(replace(MIRRORED, turns=False)), by_ckio(MIRRORED)
-    words = [word for word, _, _ in MIRRORED.program]
-    computing = [row for row, word in enumerate(words) if word in SPANS]
-    mine = np.stack((timeline.start, timeline.stop), axis=1)
-    theirs = np.array(shared.program[0])
-    assert mine[computing] == pytest.approx(theirs[computing], rel=CLOSE, abs=CLOSE)
-    ours = [event.stop for event in timeline.transfers if isinstance(event.action, Write)]
-    ends = [shared.transfers[0][str(row)][1] for row, word in enumerate(words) if word == "write"]
-    assert ours[1::2] == pytest.approx(ends[1::2], rel=CLOSE)
-    assert ends[0::2] == pytest.approx(ends[1::2], rel=CLOSE)
-    assert all(turn < share for turn, share in zip(ours[0::2], ends[0::2], strict=True))
-
-
 # --- Contention: many ranks and one archive --------------------------------------------------
 
 FIVE = stretches(5)

@@ -34,9 +34,6 @@ FOUND = "gradient.npz"
 
 PARTS = "planning", "steps", "beside"
 
-CLEAR = 0.05
-"""A part that is smaller by less than this much of what a peer is ahead is no reason."""
-
 Figures = dict[str, float]
 
 
@@ -134,25 +131,9 @@ def ratio(row: Figures, base: Figures, key: str) -> float:
     return row[key] / base[key] if base[key] else nan
 
 
-def why_ahead(row: Figures, ours: Figures) -> str:
-    """Why ckio is not ahead of a row: the parts in which it takes less; "" where ckio is."""
-    ahead = ours["seconds"] - row["seconds"]
-    if ahead <= 0:
-        return ""
-    saved = {part: ours[part] - row[part] for part in PARTS}
-    fewer = f" ({row['forward']:.0f} forward)" if row["forward"] < ours["forward"] else ""
-    reasons = [
-        f"{part} {seconds:.2f} s less" + fewer * (part == "steps")
-        for part, seconds in sorted(saved.items(), key=lambda item: -item[1])
-        if seconds > CLEAR * ahead
-    ]
-    times = ratio(row, ours, "memory")
-    return ", ".join(reasons) + (f"; {times:.1f} times the memory" if times > 1 else "")
-
-
 HEADER = (
     "row", "seconds", "planning", "steps", "beside", "cpu s", "memory MB", "forward", "moved MB",
-    "error", "it is ahead of ckio by",
+    "error",
 )  # fmt: skip
 
 
@@ -174,7 +155,6 @@ def table(task: Task, rows: Mapping[str, Figures], many: int) -> str:
             both(row, "forward", f"{row['forward']:.0f}"),
             both(row, "moved", f"{row['moved'] / 1e6:.0f}"),
             f"{row['error']:.0e}",
-            why_ahead(row, base) if not name.startswith("ckio") else "",
         ]
         for name, row in rows.items()
     ]
