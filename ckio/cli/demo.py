@@ -81,13 +81,9 @@ def command(
     if model is not None:
         if grid is not None or into is not None:
             raise BadInput("demo: --grid and --into are not for --model; use --set grid=64")
-        display = console.display(quiet=as_json)
-        _show(
-            compare_with_store_all(
-                model, steps=steps, settings=settings, display=display, ram=ram, disk=disk
-            ),
-            as_json=as_json,
-        )
+        levels, display = {"ram": ram, "disk": disk}, console.display(quiet=as_json)
+        found = compare_with_store_all(model, steps, settings, levels, display=display)
+        _show(found, as_json=as_json)
         return
     if settings or ram is not None or disk is not None:
         raise BadInput("demo: --set, --ram and --disk are for your own model; give --model")
@@ -163,8 +159,7 @@ def _example(*, steps: int, grid: int, into: Path | None, as_json: bool) -> None
 def _show(found: Comparison, /, *, as_json: bool) -> None:
     """Print the verdict on a model, and what was measured."""
     ways = {"ckio": found.ckio}
-    if found.store_all is not None:
-        ways["every tape stored"] = found.store_all
+    ways |= {"every tape stored": found.store_all} if found.store_all else {}
     if as_json:
         measured = {name: way._asdict() for name, way in ways.items()}
         console.print_json({"verdict": found.verdict(), "factor": found.factor, **measured})

@@ -90,11 +90,17 @@ class Comparison(NamedTuple):
 
 
 def compare_with_store_all(
-    model: str, /, *, steps: int, settings: Settings, display: Display = QUIET, **levels: Any
+    model: str,
+    steps: int,
+    settings: Settings,
+    levels: Mapping[str, Any],
+    /,
+    *,
+    display: Display = QUIET,
 ) -> Comparison:
     """Compute a gradient with ckio and with every tape stored, each in a process of its own.
 
-    `levels` are `ram` and `disk` as for `Job`. Every tape is stored only if all of them fit in the
+    `levels` has `ram` and `disk` as for `Job`. Every tape is stored only if all of them fit in the
     available memory. Raises BadInput and RunFailed as `gradient` does.
     """
     with display.progress("with ckio"):

@@ -89,4 +89,4 @@ def test_a_process_that_is_killed_is_reported(
     from ckio.errors import RunFailed
 
     with pytest.raises(RunFailed, match="was killed"):
-        compare_with_store_all(model, steps=5, settings={}, ram="1MiB")
+        compare_with_store_all(model, 5, {}, {"ram": "1MiB"})
