@@ -9,22 +9,20 @@ import os
 import random
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import h5py
 import numpy as np
-import record
 import xxhash
 
+from bench import record
 from ckio.actions import Buffers, Field, Key, Kind, Layout
-from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
-from ckio.compression import Zstd
 from ckio.model import as_bytes
 from ckio.model.arrays import copy
 
@@ -141,7 +139,6 @@ LEVELS: Mapping[str, Callable[[Path], Contender]] = {
     "directory": lambda place: Directory(place / "directory"),
     "directory, no checksum": lambda place: Directory(place / "trusting", checksum=False),
     "hdf5": lambda place: Hdf5(place / "archive.h5"),
-    "directory, zstd": lambda place: Compressed(Directory(place / "zstd"), Zstd(1)),
 }
 
 
@@ -265,9 +262,7 @@ def tables(sets: int, rounds: int) -> str:
         f"medians of {rounds} interleaved rounds with each of {sets} sets of files;"
         " page cache, no sync; directory and hdf5 verify\n"
         f"noise (quartile distance of the bare pwritev): {noise}\n\n"
-        f"{_targets(took)}\n\n"
-        "all of it; x copy, x call: time over that of the bare copy and call in the same round\n\n"
-        f"{_everything(took)}"
+        f"{_targets(took)}"
     )
 
 
@@ -291,25 +286,6 @@ def _targets(took: Mapping[Case, Took]) -> str:
     return record.columns(["", "µs", "beside", "µs", "ratio", "at most", ""], rows)
 
 
-def _everything(took: Mapping[Case, Took]) -> str:
-    rows = []
-    for case in CASES:
-        rows.append([f"{case.name}, {case.fields} fields", *[""] * 8])
-        for name, seconds in took[case].items():
-            rows.append([f"  {name}", *_cells(case, seconds, took[case])])
-    half = ["µs", "MB/s", "x copy", "x call"]
-    return record.columns(["", *["write " + half[0], *half[1:]], "read µs", *half[1:]], rows)
-
-
-def _cells(case: Case, seconds: np.ndarray, took: Took) -> Sequence[str]:
-    cells = []
-    for access in (WRITE, READ):
-        median = float(np.median(seconds[access]))
-        cells += [f"{median * 1e6:,.1f}", f"{case.nbytes / median / 1e6:,.0f}"]
-        cells += [f"{_ratio(seconds[access], took[bare][access]):.2f}" for bare in (COPY, CALL)]
-    return cells
-
-
 def _ratio(seconds: np.ndarray, bare: np.ndarray) -> float:
     return float(np.median(seconds / bare))
 
@@ -320,4 +296,4 @@ def _spread(seconds: np.ndarray) -> float:
 
 
 if __name__ == "__main__":
-    record.save("backends", tables(SETS, ROUNDS))
+    record.main("backends", tables, sets=SETS, rounds=ROUNDS)

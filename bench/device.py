@@ -1,7 +1,7 @@
 """ckio on a CUDA device: the gradient of a 3-D wave, beside the methods of JAX and PyTorch.
 
-    python bench/device.py run FILE [--grid 400] [--steps 1000] [--cases "ckio;nested;copies"]
-    python bench/device.py record FILE          bench/results/device.txt, on any machine
+    python -m bench.device run FILE [--grid 400] [--steps 1000] [--cases "ckio;nested;copies"]
+    python -m bench.device record FILE          bench/results/device.txt, on any machine
 
 The model is examples/wave3d. Each case is a process of its own. It computes the gradient once to
 compile, and then several times, of which the median is shown. The checkpoints of a case may take
@@ -33,9 +33,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import record
+from bench import ROOT, record
 
-EXAMPLE = Path(__file__).parents[1] / "examples/wave3d"
+EXAMPLE = ROOT / "examples/wave3d"
 LIMIT = 8 * 10**9
 HOST = 56 * 10**9
 BLOCK = 4
@@ -93,17 +93,15 @@ def performed(grid: int, steps: int, schedule: Any, platform: Any, overlap: Any)
     """Run a schedule several times; return the makespans and the gradient of the last run."""
     from wave3d import wave
 
-    from ckio import simulate
     from ckio.adapters.registry import open_level
     from ckio.runner import run
 
-    makespans, model, timeline = [], None, None
+    makespans, model = [], None
     levels = [open_level(level, run="bench") for level in platform.levels]
     for _ in range(1 + REPEATS):
         model = None  # release it before the next one is made
         model = wave(grid, steps, BLOCK)
-        timeline = run(schedule, platform, model, levels, overlap=overlap)
-        makespans.append(timeline.makespan)
+        makespans.append(run(schedule, platform, model, levels, overlap=overlap).makespan)
     for level in levels:
         level.close()
     assert model is not None
@@ -112,23 +110,7 @@ def performed(grid: int, steps: int, schedule: Any, platform: Any, overlap: Any)
         "J": model.functional,
         "digest": digest(model.gradient["params"]),
         "overlap": str(overlap),
-        "classes": _classes(simulate(schedule, platform, overlap=overlap), timeline),
     }
-
-
-def _classes(predicted: Any, measured: Any) -> dict[str, list[float]]:
-    """Return the number of actions of each class, and their predicted and measured seconds."""
-    from ckio.actions.columns import VERBS, WRITE
-
-    rows: dict[str, list[float]] = {}
-    for column, timeline in enumerate((predicted, measured), start=1):
-        actions, took = timeline.actions, timeline.stop - timeline.start
-        for op, level, seconds in zip(actions.op, actions.level, took, strict=True):
-            name = VERBS[op] + (f" {level}" if op >= WRITE else "")
-            row = rows.setdefault(name, [0, 0.0, 0.0])
-            row[0] += column == 1
-            row[column] += float(seconds)
-    return rows
 
 
 def by_ckio(grid: int, steps: int, *, overlaps: bool = True, pinned: bool = True) -> Result:
@@ -402,12 +384,15 @@ def by_name(name: str, grid: int, steps: int) -> Result:
 
 def in_process(name: str, grid: int, steps: int) -> Result | None:
     """Compute one case in a process of its own; None if it fails, with its last lines."""
-    command = [sys.executable, __file__, "case", name, "--grid", str(grid), "--steps", str(steps)]
+    command = [sys.executable, "-m", "bench.device", "case", name]
+    command += ["--grid", str(grid), "--steps", str(steps)]
     # JAX takes the memory of the device when it starts; this leaves some for other allocations.
     environment = {**os.environ, "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.75"}
     if name == "torch":
         environment["JAX_PLATFORMS"] = "cpu"
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         print(f"{name} failed: {done.stderr[-1000:]}", flush=True)
         return None

@@ -13,13 +13,12 @@ A processor that others share is faster in one second than in the next, and no p
 So each run is also held against the same prediction at the pace of its moment: with the seconds of
 steps that were probed right before it and right after, and all other prices as they are. What is
 left of the error is what `simulate` itself does not know, and how sure that is follows from how
-much it varies from round to round: `--times 4` says more.
+much it varies from round to round: `--times 4` says more. `--brief` compares the calibration of a
+run with one at length.
 """
 
-import argparse
 import math
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -27,8 +26,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import record
-
+from bench import record
 from ckio.actions.columns import Actions
 from ckio.adapters.registry import find
 from ckio.backends.base import Backend
@@ -330,13 +328,12 @@ def tables(subjects: Sequence[Subject] = SUBJECTS) -> str:
     return "\n\n\n".join(map(table, subjects))
 
 
+def text(*, times: int, brief: bool) -> str:
+    """The tables with so many times the rounds, or both calibrations side by side."""
+    if brief:
+        return "\n\n".join(map(brief_beside_long, SUBJECTS))
+    return tables([replace(it, rounds=it.rounds * times) for it in SUBJECTS])
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=int, default=1, help="as many rounds (default: 1)")
-    parser.add_argument("--brief", action="store_true", help="the calibration of a run beside it")
-    given = parser.parse_args()
-    times = given.times
-    if given.brief:
-        print(record.machine(), *map(brief_beside_long, SUBJECTS), sep="\n\n")
-        sys.exit()
-    record.save("fidelity", tables([replace(it, rounds=it.rounds * times) for it in SUBJECTS]))
+    record.main("fidelity", text, times=1, brief=False)

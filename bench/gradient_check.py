@@ -1,13 +1,13 @@
 """Verdicts on 1,000 random wrong gradients, and on right ones, in single and double precision.
 
-`python bench/gradient_check.py` takes about six minutes.
+It takes about six minutes.
 """
 
 from collections import Counter
 
 import numpy as np
-from record import columns, save
 
+from bench import record
 from ckio import ArrayModel, check_gradient
 
 WRONG, RIGHT, STEPS = 1000, 500, 10
@@ -62,28 +62,26 @@ def verdict(number, random, *, wrong):
         name = random.choice(list(gradient))
         gradient[name] = (gradient[name] * factor).astype(dtype)
     check = check_gradient(lambda: Waves(dtype, a), STEPS, gradient, seed=number)
-    if wrong and check.verified:
-        print(dtype.__name__, a * STEPS, factor, at if in_step else name, check.summary())
     return dtype.__name__, (low, high), check.verdict
 
 
-def main():
+def table(wrong=WRONG, right=RIGHT):
     random = np.random.default_rng(43)
-    table = []
-    for wrong, total in ((True, WRONG), (False, RIGHT)):
-        found = Counter(verdict(number, random, wrong=wrong) for number in range(total))
+    rows = []
+    for is_wrong, total in ((True, wrong), (False, right)):
+        found = Counter(verdict(number, random, wrong=is_wrong) for number in range(total))
         for dtype in ("float64", "float32"):
             for low, high in reversed(DECADES):
                 counts = [
                     found[dtype, (low, high), word]
                     for word in ("verified", "inconclusive", "wrong")
                 ]
-                kind = "wrong" if wrong else "right"
+                kind = "wrong" if is_wrong else "right"
                 row = (f"{kind}, {dtype}", f"1e{low} to 1e{high}", *map(str, counts))
-                table.append(row)
+                rows.append(row)
     header = ("gradient", "dJ/J", "verified", "inconclusive", "wrong")
-    save("gradient_check", columns(header, table))
+    return record.columns(header, rows)
 
 
 if __name__ == "__main__":
-    main()
+    record.main("gradient_check", table)

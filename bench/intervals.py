@@ -1,7 +1,7 @@
 """How far are predictions from runs, on a machine whose load changes?
 
-    python bench/intervals.py run FILE [--hours 2] [--runs 160]
-    python bench/intervals.py record FILE      bench/results/intervals.txt
+    python -m bench.intervals run FILE [--hours 2] [--runs 160]
+    python -m bench.intervals record FILE      bench/results/intervals.txt
 
 Calibrates two models once, and then runs each of them with three planners, synchronous and
 overlapped, at moments that are spread over some hours. In every third run another process
@@ -22,8 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import record
-
+from bench import record
 from ckio.jobs import history
 from ckio.jobs.job import Job
 from ckio.jobs.models import identity, maker, measured

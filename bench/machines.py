@@ -2,12 +2,12 @@
 
 A change of the planners must leave each of them as it is, or make it less:
 
-    python bench/machines.py write FILE        with the planners as they were
-    python bench/machines.py compare FILE      with the planners as they are
+    python -m bench.machines write FILE        with the planners as they were
+    python -m bench.machines compare FILE      with the planners as they are
 
 A level more, or more capacity on a level, must not make the plan of auto slower:
 
-    python bench/machines.py monotone          on 2,000 machines with up to 1,500 steps
+    python -m bench.machines monotone          on 2,000 machines with up to 1,500 steps
 """
 
 import argparse

@@ -6,7 +6,6 @@ that the system has measured. Costs are measured once and known from then on, so
 not that of the calibration.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -16,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import record
+from bench import ROOT, record
 
-EXAMPLES: Final = Path(__file__).parents[1] / "examples"
+EXAMPLES: Final = ROOT / "examples"
 
 OFF, SLACK = 0.10, 30 << 20
 """How far a peak may be from the expected one: a tenth, or 30 MiB."""
@@ -121,13 +120,13 @@ def row(where: Path, case: Case) -> list[str]:
     return [name, *mib, f"{expected / measured - 1:+.0%}", verdict]
 
 
-def table(runs: Sequence[Case]) -> str:
-    """Return the table of these runs."""
+def table(runs: Sequence[Case] | None = None) -> str:
+    """Return the table of these runs, or of all."""
     with tempfile.TemporaryDirectory(prefix="ckio-bench-") as folder:
         where = Path(folder)
         (where / "growth.py").write_text(GROWTH)
         (where / "waves.py").write_text(WAVES)
-        rows = [row(where, case) for case in runs]
+        rows = [row(where, case) for case in runs or cases()]
     header = ["run", "expected, MiB", "measured, MiB", "off by", ""]
     far = sum(bool(it[-1]) for it in rows)
     return (
@@ -136,9 +135,4 @@ def table(runs: Sequence[Case]) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--record", action="store_true", help="write bench/results/memory.txt")
-    text = table(cases())
-    record.save("memory", text) if parser.parse_args().record else print(text)
+    record.main("memory", table)

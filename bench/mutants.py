@@ -1,8 +1,8 @@
 """Which small mistakes in the core of ckio does the test suite not find?
 
-    python bench/mutants.py trace [PATH ...]    once: which tests run which lines, under coverage
-    python bench/mutants.py run [--of PACKAGE ...] [--count 200] [--seed 1] [--into FOLDER]
-    python bench/mutants.py record FOLDER       bench/results/mutants.txt
+    python -m bench.mutants trace [PATH ...]    once: which tests run which lines, under coverage
+    python -m bench.mutants run [--of PACKAGE ...] [--count 200] [--seed 1] [--into FOLDER]
+    python -m bench.mutants record FOLDER       bench/results/mutants.txt
 
 A mutant is ckio with one operator, number or branch changed, as cosmic-ray changes it, at a place
 drawn at random from the functions of the core. It is found if a test fails, or does not end. First
@@ -31,9 +31,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import record
+from bench import ROOT, record
 
-ROOT = Path(__file__).parent.parent
 CORE = (
     *("planners", "schedule", "analysis", "programs", "runner", "backends", "jobs"),
     *("sim", "calibrate", "report", "cli", "adapters"),

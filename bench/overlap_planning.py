@@ -1,38 +1,28 @@
-"""How good are plans for overlapped storage, beside a bound, other planners and a search?
+"""How good are plans for overlapped storage, beside a bound and other planners?
 
-    python bench/overlap_planning.py machines [STEPS ...]
-    python bench/overlap_planning.py random [SEED ...]
-    python bench/overlap_planning.py states
-    python bench/overlap_planning.py tiny [COUNT]
+    python -m bench.overlap_planning machines [STEPS ...]
+    python -m bench.overlap_planning random [SEED ...]
 
-Each table can be taken alone; without a name, all are. Each is kept in bench/results.
+Each table is kept in bench/results; without a name, both are taken.
 
 machines    ten machines as clusters have them: a state of 8 GB, steps of a second. Each planner
             that ckio has by name is simulated with each of eight policies, and its best value is
-            shown. `before` is the planner of states only, at the revision that
-            results/overlap_planning_before.txt says.
+            shown.
 random      machines drawn at random, twenty a seed: one to four far levels, some on one channel,
             tapes of 0.05 to 5 states. Seeds 1, 2 and 3 are for development.
-states      states only: memory for 20 checkpoints and 200 far ones, then machines drawn from seven
-            seeds, in the sense of H-Revolve's paper: steps of a second, forward and back.
-tiny        chains of a few steps, beside exhaustive search (tests/oracles/overlapped.py).
 
 Every plan is validated and simulated, and the makespan that it promises is held to what the
 simulator says, to the last bit; a row that breaks a promise says so in the last column.
 """
 
 import math
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 
-import record
-
-from ckio.actions import Key, Kind
+from bench import record
 from ckio.adapters.registry import find
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners import compiled
@@ -53,8 +43,6 @@ NAMED = ("store-all", "periodic", "mixed", "hrevolve", "multistage", "two-level"
 HORIZONS = (2, 5, 10, 20)
 DEVELOPMENT = (1, 2, 3)
 DRAWN = 20
-SEEDS = (2020, 2021, 2100, 2101, 2102, 2103, 2104)
-BEFORE = record.RESULTS / "overlap_planning_before.txt"
 
 
 @dataclass(frozen=True)
@@ -66,11 +54,11 @@ class Case:
     platform: Platform
 
 
-def planned(case: Case, *, tapes: bool) -> tuple[Plan, float]:
+def planned(case: Case) -> tuple[Plan, float]:
     """The plan that is measured, and seconds of the processor for it."""
     start = time.process_time()
     with without_notes():
-        made = overlapped(case.chain, case.platform, tapes=tapes)
+        made = overlapped(case.chain, case.platform)
     return made, time.process_time() - start
 
 
@@ -142,9 +130,9 @@ class Measured:
         return broken(self.case, self.made, self.named[self.best])
 
 
-def measured(case: Case, *, tapes: bool = True) -> Measured:
+def measured(case: Case) -> Measured:
     print(case.name, file=sys.stderr)
-    made, seconds = planned(case, tapes=tapes)
+    made, seconds = planned(case)
     return Measured(case, made, named(case), seconds)
 
 
@@ -190,22 +178,6 @@ def summary(all_found: Sequence[Measured]) -> str:
         f"planning: {distribution([found.seconds for found in all_found], duration)}\n"
         f"plans that break a promise: {wrong} of {len(all_found)}"
     )
-
-
-# The planner before.
-
-
-def before() -> dict[tuple[str, str], float]:
-    """The overlapped makespans of the planner before, by table and row."""
-    known, table = dict[tuple[str, str], float](), ""
-    for line in BEFORE.read_text().splitlines():
-        name, _, rest = line.partition("  ")
-        numbers = rest.split()
-        if "overlapped" in numbers:
-            table = name
-        elif table and numbers:
-            known[table, name] = float(numbers[1])
-    return known
 
 
 # Ten machines.
@@ -274,15 +246,14 @@ MACHINES = (
 
 
 def machines_table(lengths: Sequence[int], machines: Sequence[Machine] = MACHINES) -> str:
-    known, tables, all_found = before(), list[str](), list[Measured]()
+    tables, all_found = list[str](), list[Measured]()
     for steps in lengths:
-        table, rows = f"ten machines, n = {steps}", list[list[str]]()
+        rows = list[list[str]]()
         for machine in machines:
             found = measured(machine.case(steps))
             all_found.append(found)
-            old = known.get((table, found.case.name))
-            rows.append([found.case.name, "-" if old is None else f"{old:.1f}", *columns(found)])
-        tables.append(record.columns([table, "before", *COLUMNS], rows))
+            rows.append([found.case.name, *columns(found)])
+        tables.append(record.columns([f"ten machines, n = {steps}", *COLUMNS], rows))
     return "\n\n".join([*tables, summary(all_found)])
 
 
@@ -347,242 +318,21 @@ def random_table(seeds: Sequence[int], count: int = DRAWN) -> str:
         all_found += found
         rows = [[one.case.name, *columns(one)] for one in found]
         tables.append(record.columns([f"seed {seed}", *COLUMNS], rows))
-    worst = sorted(all_found, key=lambda found: -found.made.gap)[:3]
-    return "\n\n".join([*tables, summary(all_found), *map(_in_words, worst)])
-
-
-def _in_words(found: Measured) -> str:
-    """A machine, for whoever looks into why its gap is wide."""
-    chain, restart = found.case.chain, Key(Kind.RESTART, 0)
-    lines = [f"{found.case.name}: {found.made.gap:.2%} above the bound; {found.made.note}"]
-    for level in found.case.platform.levels:
-        nbytes = chain.nbytes(restart)
-        room = "unlimited" if level.capacity is None else f"{level.capacity / nbytes:.1f} states"
-        lines.append(
-            f"    {level.name} on {level.channel}: {room}, a state is written in"
-            f" {level.write(nbytes):.2f} s and read in {level.read(nbytes):.2f} s"
-        )
-    return "\n".join(lines)
-
-
-# States only.
-
-
-@dataclass(frozen=True)
-class Slots:
-    """A chain of l + 1 steps, near and far slots, seconds to write and read a far checkpoint."""
-
-    length: int
-    near: int
-    far: int
-    write: float
-    read: float
-
-    def __str__(self) -> str:
-        return (
-            f"l = {self.length}, {self.near} + {self.far} slots,"
-            f" w = {self.write:g}, r = {self.read:g}"
-        )
-
-    @property
-    def case(self) -> Case:
-        chain = Chain(
-            steps=self.length + 1, advance=1, record=0, reverse=1, restart=1, tape=1, adjoint=1
-        )
-        near = Level(name="ram", capacity=self.near)
-        far = Level(
-            name="nvme",
-            capacity=self.far,
-            write=Affine(latency=self.write),
-            read=Affine(latency=self.read),
-            backend="directory",
-        )
-        return Case(str(self), chain, Platform((near, far), working_memory=1))
-
-
-def grid() -> list[Slots]:
-    return [
-        Slots(length, 20, 200, seconds, seconds)
-        for length in (1000, 5000, 20_000)
-        for seconds in (0.5, 1.0, 2.0, 5.0, 20.0)
-    ]
-
-
-def slots(seed: int, count: int = DRAWN) -> list[Slots]:
-    """Machines with 3 to 50 near slots and 10 to 1000 far ones, evenly on a logarithmic scale."""
-    random = Random(seed)
-    return [
-        Slots(
-            length=round(_between(random, 500, 10_000)),
-            near=round(_between(random, 3, 50)),
-            far=round(_between(random, 10, 1000)),
-            write=round(_between(random, 0.4, 40), 1),
-            read=round(_between(random, 0.4, 40), 1),
-        )
-        for _ in range(count)
-    ]
-
-
-def states_table(groups: dict[str, list[Slots]]) -> str:
-    known, tables, ratios, took = before(), list[str](), dict[str, float](), list[float]()
-    wrong = 0
-    for name, machines in groups.items():
-        rows = list[list[str]]()
-        for machine in machines:
-            case, old = machine.case, known.get((name, str(machine)))
-            made, seconds = planned(case, tapes=False)
-            complaint = broken(case, made)
-            took.append(seconds)
-            wrong += bool(complaint)
-            if old is not None:
-                ratios[str(machine)] = made.makespan / old
-            rows.append(
-                [
-                    str(machine),
-                    f"{made.synchronous:.0f}",
-                    "-" if old is None else f"{old:.0f}",
-                    f"{made.makespan:.1f}",
-                    "-" if old is None else f"{made.makespan / old - 1:+.2%}",
-                    f"{made.bound:.1f}",
-                    f"{made.gap:.2%}",
-                    f"{seconds:.1f}",
-                    complaint,
-                ]
-            )
-        header = [name, "synchronous", "before", "plan", "more", "bound", "gap", "planning s", ""]
-        tables.append(record.columns(header, rows))
-    lines = [f"planning: {distribution(took, duration)}, {sum(took):.0f} s in all"]
-    if ratios:
-        worst = max(ratios, key=ratios.__getitem__)
-        lines += [
-            f"plan / before: mean {statistics.mean(ratios.values()):.4f},"
-            f" {distribution(list(ratios.values()), lambda r: f'{r:.4f}')}",
-            f"worst: {worst}",
-        ]
-    lines.append(f"plans that break a promise: {wrong}")
-    return "\n\n".join([*tables, "\n".join(lines)])
-
-
-# Tiny cases beside exhaustive search.
-
-
-@dataclass(frozen=True)
-class Searched:
-    """A tiny case: its plan, the least of any policy, and the least found by ckio's rules."""
-
-    number: int
-    made: Plan
-    free: float
-    rules: float
-    proven: bool
-    named: float
-    complaint: str
-
-    @property
-    def wrong(self) -> str:
-        """The first promise that is broken."""
-        if self.complaint:
-            return self.complaint
-        if self.made.bound > self.free * (1 + 1e-9):
-            return f"bound {self.made.bound:.3f} above the optimum {self.free:g}"
-        if self.made.makespan < self.free:
-            return f"plan {self.made.makespan:g} below the optimum {self.free:g}"
-        return ""
-
-
-def searched(seed: int, count: int) -> Iterator[Searched]:
-    """The cases of a seed that have few enough states to be searched."""
-    sys.path.append(str(Path(__file__).parents[1] / "tests"))
-    from oracles.overlapped import TooLarge, least_by_rules, least_free, tiny_cases
-
-    for number, (chain, platform) in enumerate(tiny_cases(seed, count)):
-        case = Case(f"tiny case {number}", chain, platform)
-        made, _ = planned(case, tapes=True)
-        others = named(case)
-        try:
-            free = least_free(chain, platform)
-            reached = least_by_rules(chain, platform, made)
-        except TooLarge:
-            continue
-        assert free is not None
-        rules = min(reached.makespan, made.makespan, *others.values())
-        best = min(others.values())
-        complaint = broken(case, made, best)
-        yield Searched(number, made, free.makespan, rules, reached.proven, best, complaint)
-
-
-def tiny_table(count: int, seed: int = 1) -> str:
-    found = list(searched(seed, count))
-    over_free = [one.made.makespan / one.free for one in found]
-    over_rules = [one.made.makespan / one.rules for one in found]
-    loose = [one.made.bound / one.free for one in found]
-    named_over = [one.named / one.rules for one in found]
-
-    def ratio(value: float) -> str:
-        return f"{value:.3f}"
-
-    def line(name: str, values: Sequence[float]) -> str:
-        equal = sum(abs(value - 1) < 1e-9 for value in values)
-        return f"{name}: equal in {equal}; {distribution(values, ratio)}"
-
-    rows = [
-        [
-            f"case {one.number}",
-            f"{one.made.bound:.2f}",
-            f"{one.free:g}",
-            f"{one.rules:g}" + ("" if one.proven else " ?"),
-            f"{one.named:g}",
-            f"{one.made.makespan:g}",
-            one.wrong,
-        ]
-        for one in found
-        if one.wrong or one.made.makespan > one.rules
-    ]
-    return "\n".join(
-        [
-            f"{len(found)} of {count} cases of seed {seed} have few enough states to be searched",
-            line("plan / least of any policy", over_free),
-            line("plan / least found by ckio's rules", over_rules),
-            line("best named planner / least found by ckio's rules", named_over),
-            line("bound / least of any policy", loose),
-            f"the least by ckio's rules is proven in {sum(one.proven for one in found)}",
-            f"promises broken: {sum(bool(one.wrong) for one in found)}",
-            "",
-            record.columns(
-                ["where the plan is above it", "bound", "least", "by rules", "named", "plan", ""],
-                rows,
-            ),
-        ]
-    )
-
-
-def warm() -> None:
-    """Load or compile all kernels, so that no row pays for them."""
-    compiled.prepare()
-    planned(Slots(100, 5, 10, 2, 3).case, tapes=False)
-    planned(MACHINES[0].case(100), tapes=True)
+    return "\n\n".join([*tables, summary(all_found)])
 
 
 def tables(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
     """The tables that are asked for, by name."""
     which, *numbers = arguments or ["all"]
     given = [int(number) for number in numbers]
-    warm()
+    compiled.prepare()
+    planned(MACHINES[0].case(100))  # loads all kernels, so that no row pays for them
     if which in ("machines", "all"):
         yield "machines", machines_table(given or LENGTHS)
     if which in ("random", "all"):
         yield "random", random_table(given or DEVELOPMENT)
-    if which in ("states", "all"):
-        groups = {"the grid": grid()} | {f"seed {seed}": slots(seed) for seed in SEEDS}
-        yield "states", states_table(groups)
-    if which in ("tiny", "all"):
-        yield "tiny", tiny_table(given[0] if given else 330)
-
-
-def main() -> None:
-    for name, table in tables(sys.argv[1:]):
-        record.save(f"overlap_planning_{name}", table)
 
 
 if __name__ == "__main__":
-    main()
+    for name, table in tables(sys.argv[1:]):
+        record.save(f"overlap_planning_{name}", table)

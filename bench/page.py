@@ -1,30 +1,30 @@
 """Write docs/benchmarks.md, and the README's table, from the files in bench/results.
 
-python bench/page.py        writes both again, after a bench has stored new results
+Run it after a bench has stored new results.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import record
-from record import RESULTS
+from bench import ROOT, record
+from bench.record import RESULTS
 
-ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 README = ROOT / "README.md"
 GAINS = re.compile(
-    r"(?<=<!-- gains: python bench/page.py writes this table -->\n).*?(?=<!-- end -->)", re.DOTALL
+    r"(?<=<!-- gains: python -m bench.page writes this table -->\n).*?(?=<!-- end -->)", re.DOTALL
 )
 
 HEAD = """\
 # Benchmarks
 
-Each section answers one question with a table, an excerpt of a file that a script of `bench/`
-wrote; the date and the machine are below it. Compare times only within one table. To measure on
-your machine, run `python bench/NAME.py`, and then `python bench/page.py`, which writes this page
-again. [All results](../bench/results) are more.
+Does ckio pay for your model on your machine? `ckio demo --model FILE.py --steps N --ram 1GiB`
+measures it beside storing every tape ([your own model](own_model.md#on-the-command-line)).
+
+Each table is an excerpt of a file that a script of `bench/` wrote; compare times only within one.
+To measure on your machine, run `python -m bench.NAME --record`, and then `python -m bench.page`,
+which writes this page again. [All results](../bench/results) are more.
 """
 
 
@@ -37,7 +37,7 @@ class Figure:
     question, answer : str
         The heading, and the text above the table, which explains its columns.
     script, file : str
-        The bench, and the file that it wrote, both without ending.
+        The module of the bench, and the file that it wrote, without ending.
     begin : str
         A regular expression; by default the first line below the one on the machine.
     rows : str
@@ -58,9 +58,9 @@ class Figure:
 FIGURES: Sequence[Figure] = (
     Figure(
         "How accurate is a prediction?",
-        "Schedules were simulated after a calibration, and then run. `error` is the predicted time"
-        " over the measured one, minus one, and `at pace` the same after correcting for the speed"
-        " of the processor at that moment. `spread` is that of the runs, relative to the median.",
+        "Runs after a calibration. `error` is the predicted time over the measured one, minus one,"
+        " and `at pace` the same at the processor's speed of that moment. `spread` is relative to"
+        " the median.",
         "fidelity",
         "fidelity",
         "^schedule ",
@@ -69,9 +69,8 @@ FIGURES: Sequence[Figure] = (
     ),
     Figure(
         "How fast are checkpoints written and read?",
-        "Each row compares a level with the fastest way to move the same bytes without ckio, in the"
-        " column `beside`. The last column is the largest ratio that ckio allows itself. Directory"
-        " and archive compute and verify checksums.",
+        "`beside` is the fastest way to move the same bytes without ckio, and `at most` the largest"
+        " ratio that ckio allows itself. Directory and archive verify checksums.",
         "backends",
         "backends",
         "^ .*beside",
@@ -79,32 +78,29 @@ FIGURES: Sequence[Figure] = (
     ),
     Figure(
         "How do planners compare with those of checkpoint_schedules?",
-        "Both packages plan the same chain. `ratio` is the quotient of their planning times. The"
-        " last columns are the forward steps of each schedule.",
-        "bench_planning",
+        "Both packages plan the same chain. The last columns are the forward steps.",
+        "planning",
         "planning",
         "^checkpoint_schedules",
         "n = 1001",
     ),
     Figure(
         "How long does a gradient take, compared with other programs?",
-        "All rows compute the gradient of the same model, and all gradients are equal. All rows"
-        " with checkpoints have the same slots. Numbers in parentheses are relative to `ckio,"
-        " mixed`. Files are in the page cache; only ckio verifies their checksums. `seconds` are"
-        " the sum of planning, the steps of the model, and everything else (`beside`). `memory` is"
-        " the growth of the process. `forward` counts forward steps, and `moved` the bytes written"
-        " and read.",
-        "peers",
+        "All gradients are equal, and all rows with checkpoints have the same slots. Numbers in"
+        " parentheses are relative to `ckio, mixed`. Files are in the page cache; only ckio"
+        " verifies checksums. `seconds` are planning, the steps of the model, and everything else"
+        " (`beside`). `memory` is the growth of the process. `forward` counts forward steps, and"
+        " `moved` the bytes written and read.",
+        "peers.vorticity",
         "peers",
         "^20 slots in memory, 20 in a directory",
         last="error",
     ),
     Figure(
         "How long does a gradient in JAX take?",
-        "The gradient of a scan of 10,000 steps with 256 × 256 cells. `first s` includes"
-        " compilation, and `s` does not. `above forward` is the peak memory in MB beyond that of"
-        " the forward run alone.",
-        "jax_peers",
+        "A scan of 10,000 steps with 256 × 256 cells. `first s` includes compilation. `above"
+        " forward` is the peak memory beyond that of the forward run.",
+        "peers.jax_peers",
         "jax_peers",
         "^ .*first s",
     ),
@@ -127,7 +123,7 @@ FIGURES: Sequence[Figure] = (
         " difference of the gradient from that with all states, and `Taylor` the order of a Taylor"
         " test, which should be 2. Seconds and the peak memory of the process, most of which"
         " belongs to the libraries, are medians of three runs.",
-        "applications",
+        "peers.applications",
         "applications",
         "^program, checkpoints of",
         "Picard|shallow|Devito",
@@ -153,7 +149,7 @@ def section(figure: Figure) -> str:
     path = f"../bench/results/{figure.file}.txt"
     return (
         f"## {figure.question}\n\n{figure.answer}\n\n```text\n{table}\n```\n\n"
-        f"Measured {when} on {machine} by `python bench/{figure.script}.py`:"
+        f"Measured {when} on {machine} by `python -m bench.{figure.script}`:"
         f" [all results]({path}).\n"
     )
 

@@ -7,18 +7,13 @@ rank alone takes. Where ranks are alike, "one by one" simulates each by itself a
 to find the same.
 """
 
-import argparse
-import json
-import resource
-import subprocess
-import sys
 import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import record
 
+from bench import record
 from ckio.planners.dp import hrevolve
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
@@ -100,8 +95,9 @@ CASES = (
 ALIKE = Case("all alike", 1024)
 
 
-def measure(case: Case, steps: int, *, one_by_one: bool = False) -> dict[str, Any]:
+def measure(fields: dict[str, Any], steps: int, one_by_one: bool = False) -> dict[str, Any]:
     """What a row needs to know; in a process of its own, the memory is that of this case."""
+    case = Case(**fields)
     schedule, platform = case.plan(steps)
     ranks, overlap = case.ranks(), Overlap.parse(case.overlap)
     start = time.process_time()
@@ -112,7 +108,7 @@ def measure(case: Case, steps: int, *, one_by_one: bool = False) -> dict[str, An
         "groups": outcome.groups,
         "transfers": case.count * int(is_shared(schedule, platform, ranks).sum()),
         "seconds": seconds,
-        "mebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "mebibytes": record.peak_bytes() / 2**20,
         "makespan": outcome.makespan,
         "alone": simulate(schedule, platform, overlap=overlap).makespan,
         "achieved": use.achieved / use.bandwidth,
@@ -130,10 +126,7 @@ def _digest(outcome: RanksOutcome) -> list[float]:
 
 def alone(case: Case, steps: int, *, one_by_one: bool = False) -> dict[str, Any]:
     """What `measure` finds in a process of its own."""
-    task = json.dumps([asdict(case), steps, one_by_one])
-    words = [sys.executable, __file__, "--task", task]
-    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: dict[str, Any] = record.alone(measure, asdict(case), steps, one_by_one)
     return found
 
 
@@ -157,7 +150,7 @@ def row(name: str, count: int, found: dict[str, Any]) -> list[str]:
     ]
 
 
-def table(steps: int, cases: tuple[Case, ...] = CASES, alike: Case = ALIKE) -> str:
+def table(steps: int = STEPS, cases: tuple[Case, ...] = CASES, alike: Case = ALIKE) -> str:
     """All rows; says so where a row takes too much, or ranks one by one find something else."""
     found = [alone(case, steps) for case in cases]
     rows = [row(case.name, case.count, one) for case, one in zip(cases, found, strict=True)]
@@ -176,16 +169,5 @@ def table(steps: int, cases: tuple[Case, ...] = CASES, alike: Case = ALIKE) -> s
     return "\n".join([title, *limits, "", record.columns(HEADER, rows)])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.task is None:
-        record.save("ranks", table(STEPS))
-        return
-    case, steps, one_by_one = json.loads(given.task)
-    print(json.dumps(measure(Case(**case), steps, one_by_one=one_by_one)))
-
-
 if __name__ == "__main__":
-    main()
+    record.main("ranks", table)

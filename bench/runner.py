@@ -16,8 +16,8 @@ from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
-import record
 
+from bench import record
 from ckio.actions import Buffers, Field, Key, Layout
 from ckio.actions.columns import ADVANCE, READ, RECORD, REVERSE, WRITE
 from ckio.backends.ram import Ram
@@ -175,4 +175,4 @@ def table(steps: int, rounds: int) -> str:
 
 
 if __name__ == "__main__":
-    record.save("runner", table(STEPS, ROUNDS))
+    record.main("runner", table, steps=STEPS, rounds=ROUNDS)

@@ -1,6 +1,5 @@
 """Pages are complete as they lie in the repository: links, pictures, and what the code makes."""
 
-import importlib
 import os
 import re
 import subprocess
@@ -74,8 +73,9 @@ def test_files_made_from_the_code_are_those_that_the_code_makes(without):
 
 
 def test_the_table_of_gains_is_made_from_the_results():
-    page = importlib.import_module("page")
-    assert page.README.read_text() == page.readme(), "python bench/page.py writes it anew"
+    from bench import page
+
+    assert page.README.read_text() == page.readme(), "python -m bench.page writes it anew"
 
 
 def test_the_first_page_names_every_adapter():

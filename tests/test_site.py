@@ -303,6 +303,6 @@ def test_the_tour_stops_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_the_page_of_benchmarks_is_made_from_the_results() -> None:
-    import page
+    from bench import page
 
-    assert text("benchmarks") == page.page(), "run `python bench/page.py`"
+    assert text("benchmarks") == page.page(), "run `python -m bench.page`"

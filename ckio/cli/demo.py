@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Callable, Mapping
+import textwrap
 from pathlib import Path
 
 import click
@@ -11,17 +11,18 @@ from ckio.actions import Key, Kind, nbytes_of
 from ckio.backends.files import missing_folders, remove_directories
 from ckio.cli import calibrate, console
 from ckio.cli.files import FILE, write_file
-from ckio.cli.options import json_option, with_example
+from ckio.cli.options import json_option, settings_option, size_option, with_example
 from ckio.cli.run import show
 from ckio.errors import BadInput, RunFailed
 from ckio.jobs.gradients import digest
 from ckio.jobs.job import Job
-from ckio.jobs.models import identity, maker, measured, with_ticker
+from ckio.jobs.models import Settings, identity, maker, measured, with_ticker
+from ckio.jobs.paying import Comparison, compare_with_store_all, store_all_gradient
 from ckio.jobs.planning import plan_of
 from ckio.jobs.result import Result, facts, verdict
 from ckio.jobs.sweeping import sweep
-from ckio.model import Array, Differentiable
 from ckio.parallel.group import ALONE
+from ckio.platform.readable import bytes_text
 from ckio.report.page import page
 from ckio.report.pictures import MemoryCurve
 
@@ -36,23 +37,61 @@ LEVELS = {"ram=ram": 6}
     help="Number of time steps.",
 )  # fmt: skip
 @click.option(
-    "--grid", type=int, metavar="N", default=128, show_default=True,
-    help="Number of grid cells in each direction.",
+    "--grid", type=int, metavar="N",
+    help="Number of grid cells in each direction.  [default: 128]",
 )  # fmt: skip
 @click.option(
     "--into", type=FILE, metavar="DIR",
     help="New directory for checkpoints and results.  [default: ckio-demo]",
 )  # fmt: skip
+@click.option(
+    "--model", metavar="MODEL",
+    help="Your model, as for `ckio run`: compare ckio with storing every tape.",
+)  # fmt: skip
+@settings_option
+@size_option("--ram", help="With --model: memory for checkpoints, as for `ckio run`.")
+@click.option(
+    "--disk", type=FILE, metavar="DIR[:SIZE]",
+    help="With --model: directory for checkpoints, as for `ckio run`.",
+)  # fmt: skip
 @json_option
-def command(*, steps: int, grid: int, into: Path | None, as_json: bool) -> None:
-    """Run all of ckio on an example, the gradient of an ocean model.
+def command(
+    *,
+    steps: int,
+    grid: int | None,
+    into: Path | None,
+    model: str | None,
+    settings: Settings,
+    ram: int | None,
+    disk: Path | None,
+    as_json: bool,
+) -> None:
+    """Run all of ckio on an example, the gradient of an ocean model; or compare on your model.
 
     Use it to see on this machine what ckio does; it needs no input. The model is the barotropic
     vorticity equation. The demo measures memory and the model for a second, plans a schedule with 6
     states in memory, runs it, compares the predicted with the measured times, and verifies the
     gradient: by a Taylor test, and against the gradient without checkpoints. The exit status is 0
     only if the gradient is verified.
+
+    With --model it tells whether ckio pays for your model on this machine: it computes the gradient
+    with the memory of --ram and the files of --disk, and again with every tape stored, if they fit
+    in memory. No file is left.
     """
+    if model is not None:
+        if grid is not None or into is not None:
+            raise BadInput("demo: --grid and --into are not for --model; use --set grid=64")
+        levels, display = {"ram": ram, "disk": disk}, console.display(quiet=as_json)
+        found = compare_with_store_all(model, steps, settings, levels, display=display)
+        _show(found, as_json=as_json)
+        return
+    if settings or ram is not None or disk is not None:
+        raise BadInput("demo: --set, --ram and --disk are for your own model; give --model")
+    _example(steps=steps, grid=grid or 128, into=into, as_json=as_json)
+
+
+def _example(*, steps: int, grid: int, into: Path | None, as_json: bool) -> None:
+    """Go all the way on the example, and print each result."""
     settings = {"grid": grid}
     fresh = maker(MODEL, settings)
     restart = nbytes_of(fresh().layout(Key(Kind.RESTART, 0)))
@@ -91,7 +130,7 @@ def command(*, steps: int, grid: int, into: Path | None, as_json: bool) -> None:
         remove_directories(missing)
         raise
     with display.progress("computing the reference gradient", 2 * steps) as tick:
-        reference = store_all_gradient(with_ticker(fresh, tick), steps)
+        reference = store_all_gradient(with_ticker(fresh, tick)(), steps)
     same = digest(reference) == outcome.figures["gradient_digest"]
     plan = plan_of(
         platform=directory / "platform.toml", model=MODEL, settings=settings, steps=steps
@@ -117,12 +156,22 @@ def command(*, steps: int, grid: int, into: Path | None, as_json: bool) -> None:
         raise RunFailed("the gradient is NOT verified")
 
 
-def store_all_gradient(fresh: Callable[[], Differentiable], steps: int, /) -> Mapping[str, Array]:
-    """Return the gradient without checkpoints: record all steps, then reverse all of them."""
-    model = fresh()
-    model.record(0, steps)
-    model.reverse(0, steps)
-    return model.gradient
+def _show(found: Comparison, /, *, as_json: bool) -> None:
+    """Print the verdict on a model, and what was measured."""
+    ways = {"ckio": found.ckio}
+    ways |= {"every tape stored": found.store_all} if found.store_all else {}
+    if as_json:
+        measured = {name: way._asdict() for name, way in ways.items()}
+        console.print_json({"verdict": found.verdict(), "factor": found.factor, **measured})
+        return
+    click.echo(f"{textwrap.fill(found.verdict(), 80)}\n")
+    rows = [
+        [name, f"{way.seconds:.4g}", bytes_text(way.memory), str(way.forward_steps)]
+        for name, way in ways.items()
+    ]
+    console.print_table("", ["gradient", "seconds", "memory", "forward steps"], rows)
+    if len({way.digest for way in ways.values()}) < len(ways):
+        click.echo("both gradients are bitwise equal")
 
 
 def _page(outcome: Result, grid: int, memory: MemoryCurve, *, same: bool) -> str:

@@ -173,8 +173,8 @@ def sweep(
             rows.append(_row(plan, number, capacity))
             tick()
     nothing = seconds_alone(recompute_all(plan.chain, platform), platform)
-    everything = _everything(plan.chain)
-    return Sweep(here.name, here.capacity, number == 0, tuple(rows), everything, nothing)
+    tapes = everything(plan.chain)
+    return Sweep(here.name, here.capacity, number == 0, tuple(rows), tapes, nothing)
 
 
 def _around(level: Level, chain: Chain) -> list[int]:
@@ -185,14 +185,14 @@ def _around(level: Level, chain: Chain) -> list[int]:
             " example --capacity 4GB,16GB"
         )
     least = level.stored(chain.largest("restart"))
-    most = 2 * max(_everything(chain)[0], level.capacity)
+    most = 2 * max(everything(chain)[0], level.capacity)
     less = [level.capacity >> power for power in range(_MOST_DOUBLINGS, 0, -1)]
     more = [level.capacity << power for power in range(1, _MOST_DOUBLINGS + 1)]
     known = {nbytes for nbytes in (*less, *more) if least <= nbytes < most}
     return sorted(known | {level.capacity})
 
 
-def _everything(chain: Chain) -> tuple[int, float]:
+def everything(chain: Chain, /) -> tuple[int, float]:
     """Return the bytes of all tapes, and the makespan if they are stored in memory."""
     endless = Platform((), working_memory=None)
     return chain.tape_bytes(0, chain.length), seconds_alone(store_all(chain, endless), endless)

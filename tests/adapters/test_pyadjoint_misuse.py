@@ -188,7 +188,7 @@ def test_files_go_when_the_tape_is_forgotten(tmp_path: Path) -> None:
 
 KILLED = """
 import os, signal, sys
-sys.path.insert(0, {bench!r})
+sys.path.insert(0, {tests!r})
 import numpy as np
 from pathlib import Path
 from pyadjoint import Tape, continue_annotation, set_working_tape
@@ -211,8 +211,8 @@ for i in tape.timestepper(iter(range(30))):
 
 @pytest.mark.slow
 def test_what_a_killed_process_leaves_can_be_cleaned(tape: Tape, tmp_path: Path) -> None:
-    bench, path = Path(__file__).parents[2] / "bench", tmp_path / "level"
-    script = KILLED.format(bench=str(bench), path=str(path))
+    tests, path = Path(__file__).parents[1], tmp_path / "level"
+    script = KILLED.format(tests=str(tests), path=str(path))
     done = subprocess.run([sys.executable, "-c", script], check=False)
     assert done.returncode == -signal.SIGKILL
     left = files(tmp_path)

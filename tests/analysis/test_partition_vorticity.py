@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from analysis_traced import repeated
 
+from bench.papers.step_tape import repeated
 from ckio.analysis.partitioned import (
     Assignment,
     StraightLine,

@@ -1,6 +1,6 @@
 """The example programs with inputs to run them on, in plain Python and in JAX.
 
-`bench/programs.py` uses this, too.
+`bench/papers/programs.py` uses this, too.
 """
 
 from collections.abc import Callable

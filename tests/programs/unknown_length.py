@@ -1,4 +1,4 @@
-"""Small programs of unknown length, from physics, for tests and `bench/programs.py`.
+"""Small programs of unknown length, from physics, for tests and `bench/papers/programs.py`.
 
 Plain Python and numpy; `@program` makes each of them one that can be interrupted and resumed. How
 many steps they take depends on their inputs, and no loop of theirs is marked in any way. What

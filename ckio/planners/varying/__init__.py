@@ -3,7 +3,7 @@
 It solves the recurrence of `intervals`, and simplifies it if it would take too long:
 
 * If a chain has more than 240 steps, longer ranges are split at some of the steps only. Of 480
-  steps, this loses 0.4 % at most (bench/bench_varying.py).
+  steps, this loses 0.4 % at most (bench/varying.py).
 * If the free space on all levels has too many combinations, the planner uses one level at a time.
 * If the free space of a level has too many values in bytes, it is counted in units, and the sizes
   of checkpoints are rounded up to units.

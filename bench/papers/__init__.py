@@ -1,0 +1,1 @@
+"""Figures and statements of publications beside what ckio measures."""

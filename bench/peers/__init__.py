@@ -1,0 +1,1 @@
+"""The gradients, plans and simulations of other programs beside those of ckio."""
