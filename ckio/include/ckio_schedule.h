@@ -89,7 +89,6 @@ void ckio_schedule_close(ckio_schedule *plan);
 #ifdef CKIO_SCHEDULE_IMPLEMENTATION
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,34 +105,29 @@ typedef struct { /* what is needed only while a text is read */
     int64_t announced, memory, space; /* actions; bytes of working memory; actions of the array */
     int in_level; /* whether lines of TOML are those of the last level */
     int64_t used[CKIO_MOST_LEVELS], stored[CKIO_MOST_LEVELS], keys_space[CKIO_MOST_LEVELS];
-    ckio_p_key *keys[CKIO_MOST_LEVELS]; /* those stored, the last written at the end; free slots */
+    ckio_p_key *keys[CKIO_MOST_LEVELS]; /* those stored, sorted; then free slots */
     int64_t state, tape_begin, tape_end, reversed; /* x_i; tapes of [begin, end); steps */
     char text[8192];
 } ckio_p_reader;
 
 /* The functions below that return int return whether all is well; if not, there is an error. */
-static int ckio_p_fail(ckio_p_reader *r, int code, const char *format, ...) {
+static int ckio_p_fail(ckio_p_reader *r, int code, const char *rule, int64_t a, int64_t b) {
     ckio_schedule *plan = r->plan;
-    va_list arguments;
-    int n = snprintf(plan->message, sizeof plan->message, "%.150s", r->path);
-    if (plan->line > 0)
-        n += snprintf(plan->message + n, 40, ", line %lld", (long long)plan->line);
-    n += snprintf(plan->message + n, 3, ": ");
+    const size_t size = sizeof plan->message;
+    int n = plan->line ? snprintf(plan->message, size, "%.150s, line %lld, \"%.60s\": ", r->path,
+                                  (long long)plan->line, r->text)
+                       : snprintf(plan->message, size, "%.150s: ", r->path);
+    snprintf(plan->message + n, size - (size_t)n, rule, (long long)a, (long long)b);
     plan->error = code;
-    va_start(arguments, format);
-    vsnprintf(plan->message + n, sizeof plan->message - (size_t)n, format, arguments);
-    va_end(arguments);
     return 0;
 }
 
 static int ckio_p_expected(ckio_p_reader *r, const char *expected) {
-    return ckio_p_fail(r, CKIO_BAD_TEXT, "found \"%.60s\"; expected %s", r->text, expected);
+    return ckio_p_fail(r, CKIO_BAD_TEXT, expected, 0, 0);
 }
 
 static int ckio_p_illegal(ckio_p_reader *r, const char *rule, int64_t a, int64_t b) {
-    char reason[160];
-    snprintf(reason, sizeof reason, rule, (long long)a, (long long)b);
-    return ckio_p_fail(r, CKIO_ILLEGAL, "%.60s: %s", r->text, reason);
+    return ckio_p_fail(r, CKIO_ILLEGAL, rule, a, b);
 }
 
 /* Make space in an array for one more than `count` elements. */
@@ -144,7 +138,7 @@ static int ckio_p_grow(ckio_p_reader *r, void **array, int64_t count, int64_t *s
         return 1;
     larger = (uint64_t)wanted < SIZE_MAX / size ? realloc(*array, (size_t)wanted * size) : NULL;
     if (!larger)
-        return ckio_p_fail(r, CKIO_NO_MEMORY, "there is no memory for the plan");
+        return ckio_p_fail(r, CKIO_NO_MEMORY, "there is no memory for the plan", 0, 0);
     *array = larger;
     *space = wanted;
     return 1;
@@ -156,11 +150,11 @@ static int ckio_p_line(ckio_p_reader *r) {
     int whole;
     r->plan->line++;
     if (!fgets(r->text, sizeof r->text, r->file))
-        return ferror(r->file) ? ckio_p_fail(r, CKIO_NO_FILE, "%s", strerror(errno)) : 0;
+        return ferror(r->file) ? ckio_p_fail(r, CKIO_NO_FILE, strerror(errno), 0, 0) : 0;
     end = r->text + strcspn(r->text, "\r\n");
     whole = !strcmp(end, "\n") || !strcmp(end, "\r\n") || (*end == 0 && feof(r->file));
     *end = 0;
-    return whole || ckio_p_expected(r, "lines of text, of 8190 bytes at most");
+    return whole || ckio_p_expected(r, "expected lines of text, of 8190 bytes at most");
 }
 
 /* Whether a word is next, which is skipped. */
@@ -206,10 +200,10 @@ static int ckio_p_title(ckio_p_reader *r) {
         return 0;
     if (!ckio_p_word(&at, "#") || !ckio_p_word(&at, "ckio") || !ckio_p_word(&at, "schedule")
         || !ckio_p_number(&at, &version) || !ckio_p_ends(at) || version < 1)
-        return ckio_p_expected(r, "`# ckio schedule 1`: write a plan with `ckio plan -o`");
+        return ckio_p_expected(r, "expected `# ckio schedule 1`: write a plan with `ckio plan -o`");
     if (version > CKIO_FORMAT)
-        return ckio_p_fail(r, CKIO_NOT_SUPPORTED, "version %lld; this header reads %d at most: take"
-                           " that of the ckio that wrote it", (long long)version, CKIO_FORMAT);
+        return ckio_p_fail(r, CKIO_NOT_SUPPORTED, "this header reads version %lld at most; take"
+                           " that of the ckio that wrote the plan", CKIO_FORMAT, 0);
     return 1;
 }
 
@@ -224,7 +218,7 @@ static int ckio_p_platform(ckio_p_reader *r) {
     if (at[strspn(at, " \t")] == '[') {
         r->in_level = ckio_p_word(&at, "[[level]]");
         if (r->in_level && plan->levels == CKIO_MOST_LEVELS)
-            return ckio_p_fail(r, CKIO_NOT_SUPPORTED, "more than %d levels", CKIO_MOST_LEVELS);
+            return ckio_p_fail(r, CKIO_NOT_SUPPORTED, "more than %lld levels", CKIO_MOST_LEVELS, 0);
         if (r->in_level)
             plan->level[plan->levels++].capacity = INT64_MAX;
         return 1;
@@ -233,16 +227,16 @@ static int ckio_p_platform(ckio_p_reader *r) {
     if (entry < 0 || (entry == 2 ? plan->levels > 0 : !r->in_level))
         return 1;
     if (!ckio_p_word(&at, "="))
-        return ckio_p_expected(r, "TOML as `ckio plan` writes it");
+        return ckio_p_expected(r, "expected TOML as `ckio plan` writes it");
     at += strspn(at, " \t");
     level = entry == 2 ? NULL : plan->level + plan->levels - 1;
     if (entry == 0) {
         length = *at == '"' ? strcspn(at + 1, "\"") : 0;
         if (level->name[0] || length == 0 || length >= sizeof level->name || !at[length + 1])
-            return ckio_p_expected(r, "one name in each [[level]], of 63 bytes at most");
+            return ckio_p_expected(r, "expected one name in each [[level]], of 63 bytes at most");
         memcpy(level->name, at + 1, length);
     } else if (!ckio_p_number(&at, level ? &level->capacity : &r->memory) || !ckio_p_ends(at)) {
-        return ckio_p_expected(r, "a whole number of bytes, as `ckio plan` writes it");
+        return ckio_p_expected(r, "expected a whole number of bytes, as `ckio plan` writes it");
     }
     return 1;
 }
@@ -258,25 +252,31 @@ static int ckio_p_header(ckio_p_reader *r) {
     if (name >= 7)
         return 1; /* seconds, and what the actions do not depend on */
     if (name >= 4)
-        return ckio_p_fail(r, CKIO_NOT_SUPPORTED, "`# %s`: the plan is not one of whole checkpoints"
-                           ", from x_0; plan without --by-variable or tape_restarts", names[name]);
+        return ckio_p_fail(r, CKIO_NOT_SUPPORTED, "the plan is not one of whole checkpoints, from"
+                           " x_0; plan without --by-variable or tape_restarts", 0, 0);
     if (name >= 0 && *numbers[name] < 0 && ckio_p_number(&at, &number) && ckio_p_ends(at)) {
         *numbers[name] = number;
         return 1;
     }
     if ((name == 0 || name == 1) && ckio_p_word(&at, "per"))
-        return ckio_p_fail(r, CKIO_NOT_SUPPORTED, "sizes differ per step; plan with the largest");
-    return ckio_p_expected(r, "a header of `ckio plan`, once, such as `# steps 100`");
+        return ckio_p_fail(r, CKIO_NOT_SUPPORTED, "sizes differ: plan with the largest", 0, 0);
+    return ckio_p_expected(r, "expected a header of `ckio plan`, once, such as `# steps 100`");
 }
 
-/* The place of a checkpoint among the keys of its level, or -1. A plan reads first what it wrote
- * last, so the search begins at the end. */
+/* The place of a checkpoint among the keys of its level, which are sorted. If it is not there, -1
+ * less the place where it belongs, mostly the end: a plan reads first what it wrote last. */
 static int64_t ckio_p_find(const ckio_p_reader *r, const ckio_action *a) {
     const ckio_p_key *keys = r->keys[a->level];
-    int64_t i = r->stored[a->level] - 1;
-    while (i >= 0 && (keys[i].step != a->begin || keys[i].checkpoint != a->checkpoint))
-        i--;
-    return i;
+    int64_t first = 0, last = r->stored[a->level];
+    while (first < last) {
+        int64_t middle = first + (last - first) / 2, after = keys[middle].step - a->begin;
+        after = after ? after : keys[middle].checkpoint - a->checkpoint;
+        if (after == 0)
+            return middle;
+        first = after < 0 ? middle + 1 : first;
+        last = after < 0 ? last : middle;
+    }
+    return -1 - first;
 }
 
 /* Set the tapes in the working memory to those of the steps [begin, end), if they fit. */
@@ -294,26 +294,26 @@ static int ckio_p_write(ckio_p_reader *r, ckio_action *a) {
     ckio_level *level = r->plan->level + a->level;
     int64_t *used = r->used + a->level, *stored = r->stored + a->level;
     int64_t bytes = r->plan->bytes[a->checkpoint];
+    int64_t place = ckio_p_find(r, a);
     void *array = r->keys[a->level];
-    ckio_p_key *key;
+    ckio_p_key *keys;
     if (a->checkpoint == CKIO_STATE && r->state != a->begin)
         return ckio_p_illegal(r, "needs the state x_%lld; it is x_%lld", a->begin, r->state);
     if (a->checkpoint == CKIO_TAPE && (r->tape_begin != a->begin || r->tape_end != a->begin + 1))
         return ckio_p_illegal(r, "needs the tape of this step alone; that of [%lld, %lld) is there",
                               r->tape_begin, r->tape_end);
-    if (ckio_p_find(r, a) >= 0)
+    if (place >= 0)
         return ckio_p_illegal(r, "it is stored on level %lld already", a->level, 0);
     if (bytes > level->capacity - *used || level->slots == INT32_MAX)
         return ckio_p_illegal(r, "needs %lld bytes, but %lld are free", bytes,
                               level->capacity - *used);
-    if (!ckio_p_grow(r, &array, *stored, &r->keys_space[a->level], sizeof *key))
+    if (!ckio_p_grow(r, &array, *stored, &r->keys_space[a->level], sizeof *keys))
         return 0;
-    r->keys[a->level] = (ckio_p_key *)array;
-    key = r->keys[a->level] + (*stored)++;
-    if (*stored > level->slots)
-        key->slot = (int32_t)level->slots++;
-    key->step = a->begin, key->checkpoint = a->checkpoint;
-    a->slot = key->slot;
+    keys = r->keys[a->level] = (ckio_p_key *)array;
+    a->slot = *stored < level->slots ? keys[*stored].slot : (int32_t)level->slots++;
+    place = -1 - place;
+    memmove(keys + place + 1, keys + place, (size_t)((*stored)++ - place) * sizeof *keys);
+    keys[place].step = a->begin, keys[place].checkpoint = a->checkpoint, keys[place].slot = a->slot;
     *used += bytes;
     level->peak = *used > level->peak ? *used : level->peak;
     return 1;
@@ -373,19 +373,19 @@ static int ckio_p_action(ckio_p_reader *r) {
     void *array = plan->actions;
     a.kind = ckio_p_which(&at, verbs);
     if (a.kind < 0)
-        return ckio_p_expected(r, "one of advance, record, reverse, write, read, discard");
+        return ckio_p_expected(r, "expected one of advance, record, reverse, write, read, discard");
     if (a.kind >= CKIO_WRITE) {
         a.checkpoint = ckio_p_which(&at, letters);
         if (a.checkpoint < 0 || !ckio_p_number(&at, &a.begin) || !ckio_p_number(&at, &level)
             || !ckio_p_ends(at) || level > INT16_MAX)
-            return ckio_p_expected(r, "x or t, STEP and LEVEL");
+            return ckio_p_expected(r, "expected x or t, STEP and LEVEL");
         a.end = a.begin, a.level = (int32_t)level;
     } else if (!ckio_p_number(&at, &a.begin) || !ckio_p_number(&at, &a.end) || !ckio_p_ends(at)
                || a.begin >= a.end) {
-        return ckio_p_expected(r, "BEGIN and END, whole numbers, BEGIN < END");
+        return ckio_p_expected(r, "expected BEGIN and END, whole numbers, BEGIN < END");
     }
     if (plan->steps < 1 || plan->bytes[CKIO_STATE] < 0 || plan->bytes[CKIO_TAPE] < 0)
-        return ckio_p_expected(r, "`# steps`, `# restart` and `# tape` before the actions");
+        return ckio_p_expected(r, "expected `# steps`, `# restart` and `# tape` first");
     if (!ckio_p_apply(r, &a) || !ckio_p_grow(r, &array, plan->count, &r->space, sizeof a))
         return 0;
     plan->actions = (ckio_action *)array;
@@ -401,7 +401,7 @@ static int ckio_p_text(ckio_p_reader *r) {
         else if (r->text[1] == '#') /* a comment */
             continue;
         else if (r->plan->count > 0)
-            fine = ckio_p_expected(r, "no header after the first action");
+            fine = ckio_p_expected(r, "expected no header after the first action");
         else if (r->text[1] == '|')
             fine = ckio_p_platform(r);
         else if (r->text[1] != ':') /* not the seconds of each step, which are of no use here */
@@ -410,9 +410,9 @@ static int ckio_p_text(ckio_p_reader *r) {
     if (r->plan->error)
         return 0;
     if (r->announced >= 0 && r->announced != r->plan->count)
-        return ckio_p_expected(r, "as many actions as `# actions` says: the file is cut off");
+        return ckio_p_expected(r, "expected all `# actions` until here; the file is cut off");
     if (r->plan->count == 0 || r->reversed < r->plan->steps)
-        return ckio_p_fail(r, CKIO_ILLEGAL, "the plan ends before all steps are reversed");
+        return ckio_p_illegal(r, "the plan ends before all steps are reversed", 0, 0);
     return 1;
 }
 
@@ -425,7 +425,7 @@ int ckio_schedule_open(ckio_schedule *plan, const char *path) {
     plan->steps = r.announced = plan->bytes[CKIO_STATE] = plan->bytes[CKIO_TAPE] = -1;
     r.memory = INT64_MAX;
     r.file = fopen(path, "r");
-    if (r.file ? !ckio_p_text(&r) : !ckio_p_fail(&r, CKIO_NO_FILE, "%s", strerror(errno)))
+    if (r.file ? !ckio_p_text(&r) : !ckio_p_fail(&r, CKIO_NO_FILE, strerror(errno), 0, 0))
         ckio_schedule_close(plan);
     if (r.file)
         fclose(r.file);

@@ -159,7 +159,7 @@ TEXT = texts.dumps(Schedule(CHAIN, []), PLATFORM).replace("actions 0", "actions 
 
 BYTES, WORDS = "expected a whole number of bytes", "expected one of advance, record, reverse, "
 SPAN, ACCESS = "expected BEGIN and END, whole numbers", "expected x or t, STEP and LEVEL"
-LINE, COUNT = "expected lines of text, of 8190 bytes", "expected as many actions as `# actions`"
+LINE, COUNT = "expected lines of text, of 8190 bytes", "expected all `# actions` until here"
 CHANGES = [
     ("", "", OK, ""),
     ("\n", "\r\n", OK, ""),
@@ -168,17 +168,27 @@ CHANGES = [
     ("# steps 2", "# steps 2\n## news\n# overlap write_behind=1,read_ahead=1", OK, ""),
     ("record 0 2", "\n  record\t0   2", OK, ""),
     ("# actions 2\n", "", OK, ""),
-    ("schedule 1", f"schedule {VERSION + 1}", NOT_SUPPORTED, "line 1: version "),
-    ("schedule", "timeline", BAD_TEXT, 'line 1: found "# ckio timeline 1"; expected `# ckio'),
-    ("# steps 2", "# steps 2.0", BAD_TEXT, 'line 3: found "# steps 2.0"; expected a header'),
-    ("# steps 2", "# steps 2\n# steps 2", BAD_TEXT, 'line 4: found "# steps 2"; expected a'),
-    ("# steps 2", "# steps 2\n# news 1", BAD_TEXT, 'line 4: found "# news 1"; expected a h'),
-    ("# steps 2\n", "", BAD_TEXT, "expected `# steps`, `# restart` and `# tape` before"),
-    ("# tape 4", "# tape 9223372036854775808", BAD_TEXT, 'line 8: found "# tape 922337203'),
+    (
+        "schedule 1",
+        f"schedule {VERSION + 1}",
+        NOT_SUPPORTED,
+        f"this header reads version {VERSION} at most",
+    ),
+    ("schedule", "timeline", BAD_TEXT, 'line 1, "# ckio timeline 1": expected `# ckio'),
+    ("# steps 2", "# steps 2.0", BAD_TEXT, 'line 3, "# steps 2.0": expected a header'),
+    ("# steps 2", "# steps 2\n# steps 2", BAD_TEXT, 'line 4, "# steps 2": expected a'),
+    ("# steps 2", "# steps 2\n# news 1", BAD_TEXT, 'line 4, "# news 1": expected a h'),
+    ("# steps 2\n", "", BAD_TEXT, "expected `# steps`, `# restart` and `# tape` first"),
+    (
+        "# tape 4",
+        "# tape 9223372036854775808",
+        BAD_TEXT,
+        'line 8, "# tape 9223372036854775808": exp',
+    ),
     ("# tape 4", "# tape 9223372036854775807", ILLEGAL, "needs more than the 8 bytes"),
-    ("# tape 4", "# tape per step", NOT_SUPPORTED, "line 8: sizes differ per step; plan wit"),
-    ("# steps 2", "# steps 2\n# tape_restarts 1", NOT_SUPPORTED, "line 4: `# tape_restarts`"),
-    ("# steps 2", "# steps 2\n# stored 0 x 1", NOT_SUPPORTED, "line 4: `# stored`: the plan"),
+    ("# tape 4", "# tape per step", NOT_SUPPORTED, "sizes differ: plan with the largest"),
+    ("# steps 2", "# steps 2\n# tape_restarts 1", NOT_SUPPORTED, "the plan is not one of whole"),
+    ("# steps 2", "# steps 2\n# stored 0 x 1", NOT_SUPPORTED, 'line 4, "# stored 0 x 1'),
     ("# steps 2", "# steps 2\n# variables {}", NOT_SUPPORTED, "plan without --by-variable"),
     ("capacity = 8", 'capacity = "8 B"', BAD_TEXT, BYTES),
     ("working_memory = 8", "working_memory = 8.0", BAD_TEXT, BYTES),
@@ -189,17 +199,17 @@ CHANGES = [
     ("record 0 2", "record 0 +2", BAD_TEXT, SPAN),
     ("record 0 2", "record 2 0", BAD_TEXT, SPAN),
     ("record 0 2", "record 0 2 3", BAD_TEXT, SPAN),
-    ("record 0 2", "record 0 3", ILLEGAL, "record 0 3: the state is x_0 of x_2"),
-    ("record 0 2", "write x 0 1", ILLEGAL, "write x 0 1: the platform has 1 levels, from 0"),
+    ("record 0 2", "record 0 3", ILLEGAL, 'line 37, "record 0 3": the state is x_0 of x_2'),
+    ("record 0 2", "write x 0 1", ILLEGAL, 'write x 0 1": the platform has 1 levels, from 0'),
     ("record 0 2", "write x 0 0\nwrite x 0 0", ILLEGAL, "it is stored on level 0 already"),
     ("capacity = 8", "capacity = 7", OK, ""),
-    ("record 0 2", "read x 0 0", ILLEGAL, "read x 0 0: it is not stored on level 0"),
+    ("record 0 2", "read x 0 0", ILLEGAL, 'read x 0 0": it is not stored on level 0'),
     ("record 0 2", "write x 0 99999999999999999999", BAD_TEXT, ACCESS),
     ("record 0 2", "write x 0 0 zeta", BAD_TEXT, ACCESS),
-    ("record 0 2", "record 0 1", ILLEGAL, "reverse 0 2: needs the tapes of its steps; that "),
+    ("record 0 2", "record 0 1", ILLEGAL, 'reverse 0 2": needs the tapes of its steps'),
     ("reverse 0 2", "reverse 1 2", ILLEGAL, ": the plan ends before all steps are reversed"),
     ("reverse 0 2\n", "", BAD_TEXT, COUNT),
-    (TEXT, "", BAD_TEXT, 'line 1: found ""; expected `# ckio schedule 1`'),
+    (TEXT, "", BAD_TEXT, 'line 1, "": expected `# ckio schedule 1`'),
     ("record", "re\0cord", BAD_TEXT, LINE),
     ("record", "record\r", BAD_TEXT, LINE),
     ("record", "record" + 9000 * " ", BAD_TEXT, LINE),
@@ -216,7 +226,7 @@ def test_an_error_names_the_line_and_the_rule(
         _, _, code, message = change
         assert int(plan[0][0]) == code, change
         assert message in plan[0][3], change
-        assert not message or re.search(rf"/{number}\.txt, line \d+: ", plan[0][3]), change
+        assert not message or re.search(rf"/{number}\.txt, line \d+, \".*\": ", plan[0][3]), change
 
 
 def test_a_file_that_cannot_be_read_is_an_error(
@@ -282,6 +292,28 @@ def test_the_commands_of_its_page_give_the_gradient(here: Path) -> None:
         assert EQUAL in done(f"$ {checked}", here)
 
 
+SIZES = """\
+use iso_c_binding
+use ckio_schedule
+type(ckio_plan) :: plan
+type(ckio_action) :: a
+call ckio_open(plan, "lorenz.txt")
+print '(a)', ckio_name(plan, 1)
+print '(i0, a)', plan%level(0)%capacity, " bytes"
+print *, c_sizeof(plan), c_sizeof(plan%level(0)), c_sizeof(a)
+call ckio_close(plan)
+end
+"""
+SIZES_IN_C = """\
+#include <stdio.h>
+int main(void) {
+    printf("%zu %zu %zu", sizeof(ckio_schedule), sizeof(ckio_level), sizeof(ckio_action));
+    return 0;
+}
+"""
+"""The same types in both languages have the same size."""
+
+
 @pytest.mark.skipif(shutil.which("gfortran") is None, reason="gfortran is not installed")
 def test_the_commands_of_its_page_give_the_gradient_in_fortran(here: Path) -> None:
     (before,) = (line for line in IN_C.splitlines() if line.startswith("$ include="))
@@ -290,8 +322,15 @@ def test_the_commands_of_its_page_give_the_gradient_in_fortran(here: Path) -> No
     program = "$include/ckio_schedule.f90 lorenz.f90 ckio_schedule.o -o checked"
     checked = f"{before}\n$ gfortran {flags} {program}\n$ ./checked lorenz.txt"
     assert EQUAL in done(checked, here)
+    sizes = "$ gfortran $include/ckio_schedule.f90 sizes.f90 ckio_schedule.o -o sizes"
+    (here / "sizes.f90").write_text(SIZES)
+    (here / "sizes.c").write_text('#include "ckio_schedule.h"\n' + SIZES_IN_C)
+    in_c = "$ cc -I$include sizes.c -o sizes_in_c\n$ ./sizes_in_c"
+    found = done(f"{before}\n{sizes}\n$ ./sizes\n{in_c}", here).splitlines()
+    assert found[:2] == ["disk", "12288 bytes"]
+    assert found[2].split() == found[3].split()
     wrong = "$ sed -i s/record/advance/ lorenz.txt\n$ ./checked lorenz.txt || echo refused"
-    assert re.search(r"lorenz\.txt, line \d+: .*\n(STOP 1\n)?refused", done(wrong, here))
+    assert re.search(r"lorenz\.txt, line \d+, .*\n(STOP 1\n)?refused", done(wrong, here))
 
 
 def changed(random: Random, text: str) -> str:
@@ -335,7 +374,9 @@ def test_500_changed_plans_are_refused_or_right(compiled: Callable[..., Path], h
         if EQUAL in found:
             assert "returned 0" in found
         else:
-            assert re.search(rf"/{number}\.txt(, line \d+)?: .*\nreturned 1\n$", found), found
+            assert re.search(rf"/{number}\.txt(, line \d+, \".*\")?: .*\nreturned 1\n$", found), (
+                found
+            )
             refused += 1
     assert len(plans) == 500
     assert 250 < refused < 500
