@@ -19,7 +19,7 @@ from drawing import Case, mutated, random_complete
 from example_models import EXAMPLES
 
 import ckio
-from ckio.actions import Key, Kind
+from ckio.actions import Action, Discard, Kind, Read, Write
 from ckio.actions.columns import KINDS, READ, VERBS, WRITE, Actions
 from ckio.errors import IllegalAction
 from ckio.platform import Level, Platform
@@ -80,13 +80,25 @@ def listed(program: Path, texts_of_plans: list[str], at: Path) -> list[list[list
 # --- the header against the definition of the rules
 
 
+def plain(case: Case) -> Case:
+    """A schedule without what `ckio plan` does not write: adjoints, and sizes that differ."""
+    schedule, platform = case
+    sizes = {name: int(schedule.chain.each(name).min()) for name in ("restart", "tape")}
+    actions = [it for it in schedule.actions if not is_of_adjoint(it)]
+    return Schedule(replace(schedule.chain, **sizes), actions), platform
+
+
+def is_of_adjoint(action: Action) -> bool:
+    return isinstance(action, Write | Read | Discard) and action.key.kind is Kind.ADJOINT
+
+
 def drawn() -> Iterator[Case]:
-    """500 schedules, of which four in five have one change."""
+    """500 schedules, of which half have one change."""
     for seed in range(500):
         random = Random(seed)
         case = random_complete(random, most_steps=8)
-        schedule, platform = mutated(random, case) if seed % 5 else case
-        yield schedule, platform
+        case = plain(case) if seed % 5 else case
+        yield mutated(random, case) if seed % 2 else case
 
 
 def expected(schedule: Schedule, platform: Platform) -> int:
@@ -97,7 +109,7 @@ def expected(schedule: Schedule, platform: Platform) -> int:
     levels = tuple(replace(level, ratio=1.0) for level in platform.levels)
     machine = Machine(chain, replace(platform, levels=levels))
     for action in schedule.actions:
-        if getattr(action, "key", Key(Kind.TAPE, 0)).kind is Kind.ADJOINT:
+        if is_of_adjoint(action):
             return BAD_TEXT  # `ckio plan` writes none
         try:
             machine.apply(action)
@@ -207,6 +219,7 @@ CHANGES = [
     ("record 0 2", "write x 0 99999999999999999999", BAD_TEXT, ACCESS),
     ("record 0 2", "write x 0 0 zeta", BAD_TEXT, ACCESS),
     ("record 0 2", "record 0 1", ILLEGAL, 'reverse 0 2": needs the tapes of its steps'),
+    ("record 0 2", "record 0 2\nwrite t 1 0", ILLEGAL, "alone; that of [0, 2) is there"),
     ("reverse 0 2", "reverse 1 2", ILLEGAL, ": the plan ends before all steps are reversed"),
     ("reverse 0 2\n", "", BAD_TEXT, COUNT),
     (TEXT, "", BAD_TEXT, 'line 1, "": expected `# ckio schedule 1`'),
