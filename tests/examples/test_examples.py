@@ -13,8 +13,8 @@ from cli.commands import ckio
 from example_models import EXAMPLES
 
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
-OF_OTHERS = {"devito", "dolfinx", "firedrake", "jax_cfd", "petsc", "shots"}
-"""Programs of other frameworks, with tests of their own."""
+OF_OTHERS = {"c_main", "devito", "dolfinx", "firedrake", "jax_cfd", "petsc", "shots"}
+"""Programs of other frameworks or with a main loop in C, with tests of their own."""
 BLOCK = re.compile(r"```console\n(.*?)\n```", re.DOTALL)
 
 
