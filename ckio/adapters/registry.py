@@ -44,6 +44,7 @@ _PRIVATE: Final = "_ckio_file_"
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 _OF_CODEC: Final = re.compile(r"codec$|codec_(.*)")
+_OF_COPIES: Final = frozenset({"copies", "copies_every"})
 """The options of a level that are about its codec, and the codec's own names of them."""
 
 _WORDS: Final = frozenset({"str", "int", "float", "bool", "None"})
@@ -349,8 +350,9 @@ def open_level(
     `identity` is the digest of the run's computation. It is stored together with the run's name.
     The option `codec` of the level names its codec, and `codec_X` is the option X of the codec. The
     option `path` is the directory or file of the level, and each run has its own files there. If
-    all ranks share the level, this is a collective call of `ranks`. Raises ForeignLevel if the
-    files belong to another run, and BadInput for wrong options.
+    all ranks share the level, this is a collective call of `ranks`. The option `copies` is the
+    directory for copies of the files of runs, and `copies_every` the seconds between two copies.
+    Raises ForeignLevel if the files belong to another run, and BadInput for wrong options.
     """
     codec = codec_of(level)  # before the level is opened, which an error would leave open
     what = f"level {level.name!r}"
@@ -359,16 +361,42 @@ def open_level(
     if shared := takes(factory, "ranks"):
         if codec is not None:
             raise BadInput(f"{what} takes no codec, because its slots have one size; use hdf5")
+        if copies_at(level, run) is not None:
+            raise BadInput(f"{what} takes no copies, because all ranks share its file; use hdf5")
         options["ranks"] = ranks
     if (where := place(level, run)) is not None:
         own = RunId(computing(rank_of(run)[0] if shared else run, identity))
         options |= {"path": where, **({"run": own} if takes(factory, "run") else {})}
     backend: Backend = make(what, factory, options)
+    if (at := copies_at(level, run)) is not None:
+        backend = _with_copies(level, backend, at, RunId(computing(run, identity)))
     if codec is None:
         return backend
     from ckio.backends.compressed import Compressed
 
     return Compressed(backend, codec, ratio=level.ratio)
+
+
+def _with_copies(level: Level, backend: Backend, at: Path, run: RunId) -> Backend:
+    """Return a level whose checkpoints are copied to another directory."""
+    from ckio.backends.copied import Copied
+    from ckio.backends.directory import Directory
+
+    what = f"level {level.name!r}"
+    try:
+        copies = make(f"{what}: copies", Directory, {"path": at, "run": run})
+        return Copied(backend, copies, every=float(level.options["copies_every"]), name=what)
+    except BaseException:
+        backend.close()
+        raise
+
+
+def copies_at(level: Level, run: str, /) -> Path | None:
+    """Return the directory with the copies of the files of a run on a level, or None."""
+    from ckio.backends.directory import Directory
+
+    path = level.options.get("copies")
+    return Directory.for_run(path_of(str(path)), run) if path is not None and run else None
 
 
 def takes(factory: Callable[..., Any], option: str, /) -> bool:
@@ -410,8 +438,15 @@ def lossless_codecs() -> "dict[str, Codec]":
 
 
 def plain(level: Level, /) -> Level:
-    """Return the level without its codec."""
-    own = {name: value for name, value in level.options.items() if not _OF_CODEC.match(name)}
+    """Return the level without its codec and its copies."""
+    own = without_copies(level).options
+    own = {name: value for name, value in own.items() if not _OF_CODEC.match(name)}
+    return replace(level, options=own)
+
+
+def without_copies(level: Level, /) -> Level:
+    """Return the level without its copies."""
+    own = {name: value for name, value in level.options.items() if name not in _OF_COPIES}
     return replace(level, options=own)
 
 

@@ -49,6 +49,11 @@ from ckio.platform import Platform
     help="HDF5 file for checkpoints.",
 )  # fmt: skip
 @click.option(
+    "--copies", type=FILE, metavar="DIR[:TIME]", hidden=True,
+    help="Directory for copies of the files of --disk, e.g. /shared/saved:10m, from which a job on"
+    " another node resumes the run.",
+)  # fmt: skip
+@click.option(
     "--into", type=FILE, default=Path("ckio-run"), show_default=True, metavar="DIR",
     help="Directory of the run, for its plan, timelines and results.",
 )  # fmt: skip

@@ -226,9 +226,12 @@ def cost_of_a_kill(
     to_reverse = int((schedule.actions.end - schedule.actions.begin)[rows].sum())
     steps = ceil(policy.every * to_reverse / (predicted(schedule, platform) or inf))
     often = f"every {seconds_text(policy.every)} of work, about {steps} steps"
+    node = ""
+    if copied := platform.levels[platform.number(policy.level)].options.get("copies_every"):
+        node = f"; the loss of {policy.level}, up to {seconds_text(costs + float(copied))}"
     return (
         f"an adjoint checkpoint on {policy.level} {often if steps > 1 else 'after each step'}; a"
-        f" kill costs about {seconds_text(costs)} of work{expected}"
+        f" kill costs about {seconds_text(costs)} of work{node}{expected}"
     )
 
 

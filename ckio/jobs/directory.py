@@ -57,6 +57,9 @@ STATES = "states.txt"
 _FIRST: Final = (PLATFORM, SCHEDULE, PREDICTED, CONTROL, STATES)
 """The files that are written before the manifest."""
 
+_PATHS: Final = ("path", "copies")
+"""The options of a level that are paths."""
+
 _SEAL_OF_TEXT: Final = re.compile(r"## xxh3_128 ([0-9a-f]{32})\n\Z")
 _SEAL_OF_JSON: Final = re.compile(r',\s*"checksum": "([0-9a-f]{32})"\s*\}\s*\Z')
 
@@ -276,12 +279,11 @@ def with_paths(platform: Platform, path: Path, manifest: Manifest, /) -> Platfor
     base = (path / manifest.here).resolve()
     if base == Path.cwd():
         return platform
-    levels = (
-        replace(level, options={**level.options, "path": str(base / path_of(str(where)))})
-        if (where := level.options.get("path")) is not None
-        else level
-        for level in platform.levels
-    )
+    levels = []
+    for level in platform.levels:
+        paths = {name: level.options[name] for name in _PATHS if name in level.options}
+        here = {name: str(base / path_of(str(path))) for name, path in paths.items()}
+        levels.append(replace(level, options={**level.options, **here}))
     return replace(platform, levels=tuple(levels))
 
 

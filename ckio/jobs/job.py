@@ -46,7 +46,7 @@ from ckio.model.comm import Comm
 from ckio.parallel.group import RankGroup
 from ckio.planners.compared import Plan
 from ckio.platform import Level, Platform, platform_of
-from ckio.platform.places import levels_of, within_what_is_free, words_of
+from ckio.platform.places import levels_of, with_copies, within_what_is_free, words_of
 from ckio.platform.readable import age_text, duration, path_of
 from ckio.runner.reproducible import ReplayCheck
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Policy
@@ -89,6 +89,10 @@ class Job:
     disk, archive : path, optional
         A directory for files of checkpoints, and an HDF5 file for checkpoints; with a capacity, as
         in "/scratch:200GiB". By default it is 90 % of what is free there.
+    copies : path, optional
+        A directory for copies of the files of `disk` (or `archive`), such as "/shared/saved:10m",
+        made every 10 minutes and when the run stops. A job on a node without these files resumes
+        the run from the copies.
     planner : str, optional
         The planner, with its options if any, for example "periodic:period=10". The default "auto"
         takes the best plan of all planners.
@@ -141,6 +145,7 @@ class Job:
         ram: Bytes | None = None,
         disk: str | os.PathLike[str] | None = None,
         archive: str | os.PathLike[str] | None = None,
+        copies: str | os.PathLike[str] | None = None,
         planner: str | None = None,
         overlap: Policy | str | None = None,
         control: Mapping[str, Array] | str | os.PathLike[str] | None = None,
@@ -159,6 +164,12 @@ class Job:
         self._make, self._comm = model, comm
         self._display = display or Display()
         self._levels_asked = words_of(ram, disk, archive, platform=platform)
+        if copies is not None and platform is not None:
+            raise BadInput(
+                "copies cannot be given with a platform: give a level of it the options copies and"
+                " copies_every, in seconds"
+            )
+        self._copies = copies
         # A list, because the jobs that `again` returns share it: they use what one has planned.
         self._plans = list[tuple[Planning, Plan]]()
         self.request = Request(
@@ -387,7 +398,8 @@ class Job:
         )
 
     def _levels(self, ranks: RankGroup) -> tuple[Level, ...]:
-        return levels_of(*self._levels_asked, ranks=ranks.size)
+        levels = levels_of(*self._levels_asked, ranks=ranks.size)
+        return levels if self._copies is None else with_copies(levels, self._copies)
 
     def _calibrated(
         self, make: Callable[[], Any], first: Any, ranks: RankGroup

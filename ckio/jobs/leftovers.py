@@ -271,6 +271,8 @@ def expected(path: Path, /) -> list[Found]:
         for name in [run] if registry.is_shared(level) else runs:
             if (where := registry.place(level, name)) is not None:
                 found.append(Found(where, level.backend, name))
+            if (copies := registry.copies_at(level, name)) is not None:
+                found.append(Found(copies, "directory", name))
     return found
 
 

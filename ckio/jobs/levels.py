@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ckio.actions import Key
-from ckio.adapters.registry import backend_of, is_shared, open_level, place
+from ckio.adapters.registry import backend_of, copies_at, is_shared, open_level, place
 from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged, verified
 from ckio.backends.ram import Ram
@@ -172,6 +172,8 @@ def reopened(
                     shown = "; ".join([*damage[:_SHOWN], *["..."] * (len(damage) > _SHOWN)])
                     lost.append(f"level {level.name} is damaged: {shown}")
                 missing = [str(where)] if where is not None and not may_exist(where) else []
+                if (copies := copies_at(level, called(run, ranks))) is not None:
+                    missing = missing if missing and not may_exist(copies) else []
                 for path in _of_all(ranks, missing):
                     lost.append(f"level {level.name}: {path} and its checkpoints are missing")
                 (backend,) = stack.enter_context(

@@ -24,6 +24,7 @@ from ckio.adapters.registry import (
     makes_models,
     plain,
     takes,
+    without_copies,
 )
 from ckio.backends.base import Backend
 from ckio.errors import BadInput, CkioError, RunFailed
@@ -322,7 +323,7 @@ def measured(
     from ckio.calibrate import calibrate
 
     Platform(tuple(asked))  # names must differ, before anything is opened
-    bare = [_without_auto(level, models) for level in asked]
+    bare = [without_copies(_without_auto(level, models)) for level in asked]
     clock = None if ranks.is_alone else CollectiveClock(ranks)
     bar = display.progress("calibrating", unit="probes")
     name = secrets.token_hex(4)

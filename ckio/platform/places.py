@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from ckio.errors import BadInput
 from ckio.platform import Affine, Level, Option, Platform, size
 from ckio.platform.memory import available
-from ckio.platform.readable import path_of
+from ckio.platform.readable import duration, path_of
 
 ASSUMED: Final = {
     "ram": Affine(1e-6, 1e-10),
@@ -22,6 +22,9 @@ ASSUMED: Final = {
 """Costs of an access that are usual: 10 GB/s of memory, 1 GB/s of NVMe, and 0.5 GB/s of a parallel
 file system. They order the levels until these are measured.
 """
+
+_EVERY: Final = 600.0
+"""Seconds between two copies of a level, if none are given: what the loss of a node costs more."""
 
 SHARE_OF_MEMORY: Final = 2
 """The available memory is divided by this number for checkpoints, if no size is given."""
@@ -65,6 +68,26 @@ def place_of(what: str, given: object, /) -> Place:
             " like, such as scratch:100GB; an absolute path may have any name"
         )
     return Place(path_of(path), capacity)
+
+
+def with_copies(levels: Sequence[Level], given: object, /) -> tuple[Level, ...]:
+    """Return levels of which the first with files is copied to a directory, e.g. "saved:10m".
+
+    The time after the path is that from one copy to the next; by default it is ten minutes. Raises
+    BadInput if no level has files.
+    """
+    text = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not isinstance(text, str):
+        raise BadInput(f"copies = {given!r}; give a directory, such as saved or saved:10m")
+    head, colon, tail = text.rpartition(":")
+    every = duration(tail) if colon else _EVERY
+    path = place_of("copies", head or tail).path.absolute()
+    options: dict[str, Option] = {"copies": str(path), "copies_every": every}
+    for number, level in enumerate(levels):
+        if "path" in level.options:
+            own = replace(level, options={**level.options, **options})
+            return (*levels[:number], own, *levels[number + 1 :])
+    raise BadInput("copies are those of files, and no level has any; give disk, too")
 
 
 def _is_text(path: str) -> bool:
