@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ckio.compression import Zstd
     from ckio.jobs.job import Job
     from ckio.jobs.once import gradient
+    from ckio.jobs.second import hessian_product
     from ckio.jobs.result import Result
     from ckio.jobs.stopping import Halted
     from ckio.model import ArrayModel, sizes_of
@@ -69,6 +70,7 @@ __all__ = [
     "compare",
     "functions",
     "gradient",
+    "hessian_product",
     "makespan",
     "plan",
     "program",
@@ -105,6 +107,7 @@ _MODULES: Final = {
     "compare": "report",
     "functions": "model.functions",
     "gradient": "jobs.once",
+    "hessian_product": "jobs.second",
     "makespan": "sim.engine",
     "plan": "planners.fastest",
     "program": "programs.compiled",
