@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ckio.compression import Zstd
     from ckio.jobs.job import Job
     from ckio.jobs.once import gradient
-    from ckio.jobs.second import hessian_product
     from ckio.jobs.result import Result
+    from ckio.jobs.second import hessian_product
     from ckio.jobs.stopping import Halted
     from ckio.model import ArrayModel, sizes_of
     from ckio.model.functions import functions

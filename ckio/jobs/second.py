@@ -5,7 +5,7 @@ loop computes dJ, and is an ordinary model, so that all of ckio serves it as it 
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 

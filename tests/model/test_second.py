@@ -1,7 +1,9 @@
 """Hessian products are those of differences and of the frameworks, whatever is stored."""
 
 import math
+import re
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,7 +39,8 @@ def tangent(x: Any, p: Any, i: int, dx: Any, dp: Any) -> Any:
     return {"u": du + grown + p["k"] * spread(du) + dp["k"] * spread(u)}, (3 * u**2 * du).sum()
 
 
-def second(bar: Any, x: Any, p: Any, i: int, dbar: Any, dx: Any, dp: Any) -> Any:
+def second(bar: Any, x: Any, p: Any, i: int, *directions: Any) -> Any:
+    dbar, dx, dp = directions
     u, b, du, db = x["u"], bar["u"], dx["u"], dbar["u"]
     bars = db * (1 + p["rate"] * (1 - 2 * u)) + p["k"] * spread(db)
     bars = bars + b * (dp["rate"] * (1 - 2 * u) - 2 * p["rate"] * du) + dp["k"] * spread(b)
@@ -210,3 +213,15 @@ def test_errors_say_what_to_give() -> None:
     bad = make(second=lambda *_: None)
     with pytest.raises(RunFailed, match="second returned None; it must return two values"):
         ckio.hessian_product(bad, along, steps=3, ram="1kB")
+
+
+def test_the_page_prints_what_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    root = Path(__file__).parents[2]
+    readme, page = ((root / it).read_text("utf-8") for it in ("README.md", "docs/own_model.md"))
+    own = readme.split("## Your own model")[1].split(">>> model =")[0]
+    defined = "\n".join(re.findall(r"^(?:>>>|\.\.\.) (.*)$", own, re.MULTILINE))
+    ((code, shown),) = re.findall(
+        r"```python\n# newton\.py\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL
+    )
+    exec(f"{defined}\n{code}", {"__name__": "newton"})
+    assert capsys.readouterr().out == shown
