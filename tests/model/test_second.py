@@ -225,3 +225,44 @@ def test_the_page_prints_what_it_shows(capsys: pytest.CaptureFixture[str]) -> No
     )
     exec(f"{defined}\n{code}", {"__name__": "newton"})
     assert capsys.readouterr().out == shown
+
+
+def test_jax_computes_the_tangents_of_its_own_steps() -> None:
+    jax = pytest.importorskip("jax")
+    jnp = pytest.importorskip("jax.numpy")
+
+    def forth(u: Any, p: Any, i: int) -> Any:
+        return u + p * jnp.sin(u), (u**3).sum()
+
+    def back(bar: Any, u: Any, p: Any, i: int) -> Any:
+        return jax.vjp(lambda u, p: forth(u, p, i), u, p)[1]((bar, jnp.ones(())))
+
+    model = ckio.functions(
+        forth,
+        back,
+        np.linspace(0.1, 0.4, 4),
+        0.3,
+        tangent=lambda u, p, i, du, dp: jax.jvp(lambda *at: forth(*at, i), (u, p), (du, dp))[1],
+        second=lambda b, u, p, i, db, du, dp: jax.jvp(
+            lambda *at: back(*at, i), (b, u, p), (db, du, dp)
+        )[1],
+    )
+    before = jax.config.values["jax_enable_x64"]
+    jax.config.update("jax_enable_x64", True)
+    try:
+        along = {"x": np.ones(4), "p": 0.5}
+        found = ckio.hessian_product(model, along, steps=6, ram="1kB", check=True)
+
+        def value(u: Any, p: Any) -> Any:
+            total = 0.0
+            for i in range(6):
+                u, j = forth(u, p, i)
+                total += j
+            return total
+
+        at, v = (np.linspace(0.1, 0.4, 4), 0.3), (np.ones(4), 0.5)
+        _, wanted = jax.jvp(jax.grad(value, (0, 1)), at, v)
+    finally:
+        jax.config.update("jax_enable_x64", before)
+    assert np.allclose(found.product["x"], wanted[0], rtol=1e-12)
+    assert np.allclose(found.product["p"], wanted[1], rtol=1e-12)

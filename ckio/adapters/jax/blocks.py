@@ -236,14 +236,15 @@ class LoopBlocks:
 
         Each has its own state, but of a pair that differs in tangents alone only the tangents.
         """
-        own = [True] * len(self.x), [True] * len(self.ys)
+        common_x = common_y = 0  # so many leaves, the first ones, are the same in all lanes
         if isinstance(self.step, TangentStep):
             of = self.step.blocks
             one = x[: len(of.x)], params[: len(of.params)], rows[: len(of.rows)]
             if not any(map(any, one)):
-                kinds = zip(own, (of.x, of.ys), strict=True)
-                own = tuple([k >= len(of_) for k in range(len(it))] for it, of_ in kinds)
-        step = LanesStep(self, *map(tuple, (own[0], params, rows, own[1])))
+                common_x, common_y = len(of.x), len(of.ys)
+        own_x = tuple(k >= common_x for k in range(len(self.x)))
+        own_y = tuple(k >= common_y for k in range(len(self.ys)))
+        step = LanesStep(self, own_x, tuple(params), tuple(rows), own_y)
         alone, beside = partial(_with_axis, size, 0), partial(_with_axis, size, 1)
         return replace(
             self,
@@ -416,7 +417,7 @@ class LanesStep(_Derived):
         def take(x: Leaves, params: Leaves, row: Leaves) -> Leaves:
             return jax.tree.leaves(self.blocks.step(consts, x, params, i, row))
 
-        return jax.vmap(take, tuple(axes), after)(x, params, row)  # type: ignore[no-any-return]
+        return jax.vmap(take, tuple(axes), after)(x, params, row)
 
 
 Step = TracedFunction | TangentStep | LanesStep
@@ -498,7 +499,7 @@ def blocks_of(
     paths = (path for path, _ in jax.tree.leaves_with_path(x))
     names = tuple(f"x{jax.tree_util.keystr(path)}" for path in paths)
     ys = tuple(like((n, *it.shape), it.dtype) for it in jax.tree.leaves(traced.after[1]))
-    return LoopBlocks(traced, names, *shapes, ys, n, segment)
+    return LoopBlocks(traced, names, shapes[0], shapes[1], shapes[2], ys, n, segment)
 
 
 @lru_cache(maxsize=64)
