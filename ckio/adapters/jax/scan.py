@@ -24,8 +24,10 @@ from jax.experimental.hijax import VJPHiPrimitive, Zero, instantiate_zeros
 from ckio.adapters.jax.blocks import (
     Cotangents,
     Given,
+    LanesStep,
     Leaves,
     LoopBlocks,
+    TracedFunction,
     array_of,
     arrays,
     bits_of,
@@ -55,6 +57,8 @@ MEMORY: Final = Platform((Level(name="memory"),))
 _NUMBER: Final = like((), np.int32)
 
 _wait: Any = jax.block_until_ready
+_instantiate: Any = instantiate_zeros
+_one_by_one: Any = jax.custom_batching.sequential_vmap
 
 
 def checkpointed_scan(
@@ -151,16 +155,23 @@ def checkpointed_scan(
     end = jax.tree.unflatten(jax.tree.structure(x), after[: len(leaves)])
     if not outputs:
         return end
-    return end, jax.tree.unflatten(jax.tree.structure(blocks.step.after[1]), after[len(leaves) :])
+    assert isinstance(blocks.step, TracedFunction), "the step of the user"
+    _, y = blocks.step.after
+    return end, jax.tree.unflatten(jax.tree.structure(y), after[len(leaves) :])
 
 
-class ScanLoop(VJPHiPrimitive):  # type: ignore[misc]  # jax is seen as Any
+class ScanLoop(VJPHiPrimitive):
     """The operation of JAX that is a loop: all its derivatives, and what `vmap` makes of it.
 
     Its arguments are the leaves of x_0 and those that are given; its results are the leaves of x_n
     and of all outputs. JAX asks for forward mode and for reverse mode by different methods, which
     `jax.custom_vjp` and `jax.custom_jvp` cannot tell apart.
     """
+
+    blocks: LoopBlocks  # JAX makes attributes of the entries of `params`
+    platform: Platform
+    planner: str | Planner
+    allow_rounding: bool
 
     def __init__(
         self,
@@ -171,15 +182,12 @@ class ScanLoop(VJPHiPrimitive):  # type: ignore[misc]  # jax is seen as Any
         args: tuple[Leaves, Given],
     ) -> None:
         self.in_avals = jax.tree.map(jax.typeof, args)
-        self.loop = _loop(blocks, platform, planner, allow_rounding)
+        make: Any = _loop  # mypy cannot see that the arguments of a cached function are hashable
+        self.loop: CompiledLoop = make(blocks, platform, planner, allow_rounding)
         self.out_aval = jax.tree.map(jax.typeof, jax.eval_shape(self.loop.plain, *args))
-        self.params = {
-            "blocks": blocks,
-            "platform": platform,
-            "planner": planner,
-            "allow_rounding": allow_rounding,
-        }
-        super().__init__()
+        options: dict[str, Any] = {"planner": planner, "allow_rounding": allow_rounding}
+        self.params = {"blocks": blocks, "platform": platform, **options}
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def like(self, blocks: LoopBlocks, *args: Any) -> Leaves:
         """Return the result of other blocks, with the same options."""
@@ -198,7 +206,7 @@ class ScanLoop(VJPHiPrimitive):  # type: ignore[misc]  # jax is seen as Any
     def vjp_bwd_retval(self, residuals: Any, bars: Leaves) -> tuple[Leaves, Given]:
         token, *arrays = residuals
         pairs = zip(bars, (*self.blocks.x, *self.blocks.ys), strict=True)
-        bars = [instantiate_zeros(bar) for bar, leaf in pairs if is_smooth(leaf)]
+        bars = [_instantiate(bar) for bar, leaf in pairs if is_smooth(leaf)]
         if isinstance(token, StoredStates) and not _is_traced(arrays, bars):
             way = _OutsideXla(self.blocks, self.allow_rounding)
             back = self.loop.sweeps.backward(way, residuals, bars)
@@ -229,15 +237,16 @@ class ScanLoop(VJPHiPrimitive):  # type: ignore[misc]  # jax is seen as Any
         (x, given), (of_x, of_given) = args, dims
         size = axis.size
         if self.blocks.step.has_effects:
+            tree: Any
             flat, tree = jax.tree.flatten(args)
-            pairs = zip(flat, tree.flatten_up_to(dims), strict=True)
-            every = jax.tree.unflatten(tree, [_lanes(size, 0, a, d) for a, d in pairs])
-            return lax.map(lambda at: self(*at), every), [0] * len(self.out_aval)
-        pairs = of_x, of_given.params, of_given.rows
-        of_x, of_params, of_rows = ([d is not None for d in it] for it in pairs)
-        many = self.blocks.lanes(size, of_x, of_params, of_rows)
+            at = zip(flat, tree.flatten_up_to(dims), strict=True)
+            every = jax.tree.unflatten(tree, [_lanes(size, 0, a, d) for a, d in at])
+            return lax.map(lambda it: self(*it), every), [0] * len(self.out_aval)
+        has = ([d is not None for d in it] for it in (of_x, of_given.params, of_given.rows))
+        many = self.blocks.lanes(size, *has)
+        assert isinstance(many.step, LanesStep)
         has_x, has_y = many.step.x, many.step.ys  # also of those that get lanes in a step
-        x = [_lanes(size, 0, a, d) if it else a for a, d, it in zip(x, dims[0], has_x, strict=True)]
+        x = [_lanes(size, 0, a, d) if it else a for a, d, it in zip(x, of_x, has_x, strict=True)]
         pairs = zip(given.params, of_given.params, strict=True)
         params = [a if d is None else jnp.moveaxis(a, d, 0) for a, d in pairs]
         pairs = zip(given.rows, of_given.rows, strict=True)
@@ -261,6 +270,7 @@ def _loop(
 ) -> CompiledLoop:
     """Return the sweeps of a loop, compiled once for all calls with equal arguments."""
     sweeps = Sweeps(blocks, platform, planner)
+    make: Any = _loop
     inside = _InsideXla(blocks)
     forward = jax.jit(partial(sweeps.forward, inside))
     backward = jax.jit(partial(sweeps.backward, inside))
@@ -268,7 +278,7 @@ def _loop(
     def lanes(size: int, x: Leaves, given: Given) -> tuple[CompiledLoop, Leaves, Given]:
         """Return the loop of all lanes, and its arguments, of which each lane has its own."""
         has = ([True] * len(it) for it in (blocks.x, blocks.params, blocks.rows))
-        many: Any = _loop(blocks.lanes(size, *has), platform, planner, allow_rounding)
+        many = make(blocks.lanes(size, *has), platform, planner, allow_rounding)
         rows = [jnp.moveaxis(a, 0, 1) for a in given.rows]
         return many, x, given._replace(rows=rows)
 
@@ -304,11 +314,11 @@ def _batched(
     function: Callable[..., Any], rule: Callable[..., Any], together: Callable[[Any], bool]
 ) -> Callable[..., Any]:
     """Return a function that `vmap` calls for all lanes together, or for one after the other."""
-    one_by_one: Any = jax.custom_batching.sequential_vmap(function)
+    one_by_one = _one_by_one(function)
     made: Any = jax.custom_batching.custom_vmap(function)
 
     @made.def_vmap  # type: ignore[untyped-decorator]  # jax is seen as Any
-    def batched(size: int, has: Any, *args: Any) -> tuple[Any, Any]:
+    def batched(size: int, has: Any, *args: Any) -> Any:
         if together(has):
             return rule(size, has, *args)
         axes = tuple(jax.tree.map(lambda it: 0 if it else None, has))
@@ -334,7 +344,7 @@ def _lanes(size: int, axis: int, array: Any, had: int | None) -> Any:
 def _tangents(leaves: Leaves, tangents: Leaves) -> Leaves:
     """Return the tangents of the leaves that have one."""
     pairs = zip(leaves, tangents, strict=True)
-    return [instantiate_zeros(tangent) for leaf, tangent in pairs if is_smooth(leaf)]
+    return [_instantiate(tangent) for leaf, tangent in pairs if is_smooth(leaf)]
 
 
 def _with_zeros(avals: Leaves, bars: Leaves) -> Leaves:
@@ -441,7 +451,9 @@ class Sweeps:
                 return way.get(old[0], row.read, old[1])
 
             token, x = when(has.read, read, (token, x))
-            x, ys = when(has.end, lambda at: way.advance(*at, given, row.begin, row.end), (x, ys))
+            x, ys = when(
+                has.end, lambda at: way.advance(at[0], at[1], given, row.begin, row.end), (x, ys)
+            )
             token = when(has.write, lambda token: way.put(token, row.write, x), token)
             back = when(has.reverse, lambda back: way.reverse(x, given, row.reverse, back), back)
             return Reversal(token, x, ys, back)
