@@ -20,6 +20,9 @@ from ckio.errors import BadInput  # noqa: E402
 
 N = 11
 EVERY = 0, 1, 2
+WRAPS = pytest.mark.parametrize(
+    "wrap", [jax.jit, pytest.param(lambda f: f, marks=pytest.mark.slow)]
+)
 CONFIG = "jax_enable_x64", "jax_disable_most_optimizations"
 
 
@@ -85,7 +88,7 @@ def product(value: Callable[..., Any]) -> Any:
     return of
 
 
-@pytest.mark.parametrize("wrap", [jax.jit, lambda f: f])
+@WRAPS
 def test_outputs_and_their_cotangents(wrap: Any, tmp_path: Path) -> None:
     disk = {"disk": tmp_path / "states"}
     assert close(by_ckio(*arguments()), by_scan(*arguments()))
@@ -103,7 +106,7 @@ def test_outputs_of_no_steps_and_wrong_ones() -> None:
         checkpointed_scan(lambda x, _, i: x, jnp.ones(3), 2, outputs=True)
 
 
-@pytest.mark.parametrize("wrap", [jax.jit, lambda f: f])
+@WRAPS
 def test_forward_mode_stores_nothing(wrap: Any, tmp_path: Path) -> None:
     value = misfit(lambda *it: by_ckio(*it, disk=tmp_path / "states"))
     found = wrap(lambda *it: jax.jvp(value, it, arguments()))(*arguments())
@@ -117,14 +120,14 @@ def test_forward_mode_in_all_directions() -> None:
     assert close(jax.jacfwd(one)(u), jax.jacfwd(other)(u))
 
 
-@pytest.mark.parametrize("wrap", [jax.jit, lambda f: f])
+@WRAPS
 def test_hessian_products_are_those_of_jax(wrap: Any) -> None:
     platform = Platform((Level(name="memory", capacity=200),))  # of two states with tangents
     value = misfit(lambda *it: by_ckio(*it, platform=platform))
     assert close(wrap(product(value))(*arguments()), product(misfit(by_scan))(*arguments()))
 
 
-@pytest.mark.parametrize("wrap", [jax.jit, lambda f: f])
+@WRAPS
 def test_a_gradient_of_each_lane(wrap: Any) -> None:
     found = wrap(jax.vmap(jax.grad(misfit(by_ckio), EVERY), (0, None, None)))(*lanes())
     wanted = jax.vmap(jax.grad(misfit(by_scan), EVERY), (0, None, None))(*lanes())
@@ -151,15 +154,15 @@ def test_lanes_are_one_loop_and_one_by_one_where_a_step_calls_python() -> None:
 
     x = jnp.arange(3.0)
     quiet = lambda x, k, i: jnp.sin(k * x)  # noqa: E731
-    text = str(jax.make_jaxpr(jax.vmap(end(quiet)))(x))
-    assert text.count("float64[3]") or text.count("f64[3]")
+    (line,) = jax.make_jaxpr(jax.vmap(end(quiet)))(x).eqns
+    assert [it.aval.shape for it in line.outvars] == [(3,)]  # one loop of all lanes
     assert close(jax.vmap(end(loud))(x), jax.vmap(end(quiet))(x))
     assert len(calls) == 3 * 5
     each = jax.vmap(jax.grad(end(loud)))(x)
     assert close(each, jax.vmap(jax.grad(end(quiet)))(x))
 
 
-@pytest.mark.parametrize("wrap", [jax.jit, lambda f: f])
+@WRAPS
 def test_shards_on_one_process(wrap: Any) -> None:
     mesh = jax.make_mesh((1,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec
