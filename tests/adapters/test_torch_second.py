@@ -15,6 +15,8 @@ def flow(u: Any, k: Any) -> Any:
     return u + k * (torch.roll(u, 1) - 2 * u + torch.roll(u, -1)) + 0.01 * torch.sin(k * u)
 
 
+# PyTorch warns of its own code when it first computes a tangent.
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 def test_the_gradient_of_a_slope_is_the_product_of_torch(tmp_path: Any) -> None:
     torch.manual_seed(0)
     u0, k = (torch.rand(20, dtype=torch.float64, requires_grad=True) for _ in range(2))
