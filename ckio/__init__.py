@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ckio.jobs.job import Job
     from ckio.jobs.once import gradient
     from ckio.jobs.result import Result
+    from ckio.jobs.second import hessian_product
     from ckio.jobs.stopping import Halted
     from ckio.model import ArrayModel, sizes_of
     from ckio.model.functions import functions
@@ -70,6 +71,7 @@ __all__ = [
     "compare",
     "functions",
     "gradient",
+    "hessian_product",
     "lease",
     "makespan",
     "plan",
@@ -107,6 +109,7 @@ _MODULES: Final = {
     "compare": "report",
     "functions": "model.functions",
     "gradient": "jobs.once",
+    "hessian_product": "jobs.second",
     "lease": "platform.leases",
     "makespan": "sim.engine",
     "plan": "planners.fastest",

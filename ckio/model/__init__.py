@@ -17,6 +17,7 @@ from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Array, Arrays, as_bytes
 
 __all__ = [
+    "TANGENT",
     "Array",
     "ArrayModel",
     "Arrays",
@@ -25,6 +26,7 @@ __all__ = [
     "Handing",
     "Model",
     "OptionalMembers",
+    "TwiceDifferentiable",
     "as_bytes",
     "handed_by",
     "optional",
@@ -228,6 +230,24 @@ class Differentiable(Model, Protocol):
     def gradient(self) -> Mapping[str, Array]: ...
     @property
     def control(self) -> Mapping[str, Array]: ...
+
+
+TANGENT: Final = "tangent_"
+"""The beginning of the name of a direction in a control, before that of the control."""
+
+
+@runtime_checkable
+class TwiceDifferentiable(Protocol):
+    """A model that offers Hessian products, by the model of its tangent-linear loop."""
+
+    def tangent_model(self) -> Differentiable:
+        """Return a fresh model whose state is the pair (x, dx), and whose J is dJ.
+
+        It has the controls of this model, and as many directions, which are 0 and have the name of
+        a control after "tangent_". dx_0 is the derivative of x_0 along the directions, and a step
+        takes dx_i to the derivative of x_{i+1}. At the end dJ = <dJ/dc, dc>. Its gradient by the
+        controls c is therefore the Hessian times dc, and that by the directions is dJ/dc.
+        """
 
 
 class ForwardingModel:

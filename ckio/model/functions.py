@@ -7,7 +7,7 @@ import numpy as np
 
 from ckio.actions.checks import describe
 from ckio.errors import BadInput, RunFailed
-from ckio.model import ArrayModel, Arrays
+from ckio.model import TANGENT, ArrayModel, Arrays
 from ckio.model.arrays import Array, check_unmasked
 
 Tree = Any
@@ -15,6 +15,8 @@ Tree = Any
 
 Step = Callable[[Any, Any, int], tuple[Tree, Any]]
 Adjoint = Callable[[Any, Any, Any, int], tuple[Tree, Tree]]
+Tangent = Callable[[Any, Any, int, Any, Any], tuple[Tree, Any]]
+Second = Callable[[Any, Any, Any, int, Any, Any, Any], tuple[Tree, Tree]]
 
 _LARGEST: Final = {"f": 8, "c": 16}
 """The bytes of numbers by kind; longer ones have bytes that mean nothing, and are not equal."""
@@ -30,6 +32,8 @@ def functions(
     params: Tree = None,
     /,
     *,
+    tangent: Tangent | None = None,
+    second: Second | None = None,
     shared: Collection[str] | None = None,
 ) -> Callable[[], ArrayModel]:
     """Return a function that makes a model of two pure functions.
@@ -50,6 +54,11 @@ def functions(
         "x".
     params : array, or mapping of str to array, optional
         The parameters p, which are controls, too; the name of a single array is "p".
+    tangent, second : callable, optional
+        The derivatives of both functions, for `hessian_product`: `tangent(x, p, i, dx, dp)` is that
+        of `step` along the direction (dx, dp), and `second(xbar, x, p, i, dxbar, dx, dp)` that of
+        `adjoint` along (dxbar, dx, dp). Each returns what its function does. With JAX or PyTorch,
+        their `jvp` computes both.
     shared : collection of str, optional
         On many ranks: the controls that all ranks share, whose gradient is the sum over the ranks.
         The others are the parts of each rank. `j` is then the sum over all ranks.
@@ -74,7 +83,8 @@ def functions(
     >>> model.functional, model.gradient["x"].item(), model.gradient["p"].item()
     (21.0, 42.0, 36.0)
     """
-    for what, function in {"step": step, "adjoint": adjoint}.items():
+    more = {} if tangent is None and second is None else {"tangent": tangent, "second": second}
+    for what, function in {"step": step, "adjoint": adjoint, **more}.items():
         if not callable(function):
             raise BadInput(
                 f"functions: {what} is {describe(function)}; give a function. For a step in JAX or"
@@ -91,8 +101,8 @@ def functions(
 
     def make() -> ArrayModel:
         model = Functions((step, adjoint), x, p, single)
-        if shared is not None:
-            model.shared_controls = tuple(shared)  # type: ignore[attr-defined]
+        model.derivatives = None if tangent is None or second is None else (tangent, second)
+        model.shared_controls = None if shared is None else tuple(shared)
         return model
 
     make.__module__, make.__qualname__ = step.__module__, getattr(step, "__qualname__", "step")
@@ -104,6 +114,8 @@ class Functions(ArrayModel):
     """The model of `functions`."""
 
     records_late = True  # the adjoint function gets x_i and p only
+    derivatives: tuple[Tangent, Second] | None = None
+    shared_controls: tuple[str, ...] | None = None
 
     def __init__(
         self,
@@ -141,6 +153,56 @@ class Functions(ArrayModel):
         for name, value in added.items():
             self.gradient[name][...] = self.gradient[name] + value
 
+    def tangent_model(self) -> "Functions":
+        """Return the model of the pair (x, dx), as `TwiceDifferentiable` says.
+
+        Let a = (p, x) and l be dJ/dx. The adjoint of dx_{i+1} = F'(a) da is l again, because its
+        steps are those of the first-order adjoint. That of x_{i+1} = F(a) is the derivative of l
+        along the direction, which `second` takes from step to step.
+        """
+        if self.derivatives is None:
+            raise BadInput(
+                "functions: a Hessian product needs tangent and second, the derivatives of step and"
+                " adjoint; give functions(..., tangent=, second=)"
+            )
+        tangent, second = self.derivatives
+
+        def step(z: Arrays, q: Arrays, i: int) -> tuple[Tree, Any]:
+            (x, dx), (p, dp) = self._halves(z, 0), self._halves(q, 1)
+            after, _ = _two("step", "x_{i+1} and j", _called("step", self._step_of, x, p, i), i)
+            found = _called("tangent", tangent, x, p, i, dx, dp)
+            moved, j = _two("tangent", "dx_{i+1} and dj", found, i)
+            return self._pair(("step", after), ("tangent", moved), 0, i), j
+
+        def adjoint(bar: Arrays, z: Arrays, q: Arrays, i: int) -> tuple[Tree, Tree]:
+            (dxbar, xbar), (x, dx) = self._halves(bar, 0), self._halves(z, 0)
+            p, dp = self._halves(q, 1)
+            found = _called("adjoint", self._adjoint_of, xbar, x, p, i)
+            bars, of_p = _two("adjoint", "dJ/dx_i and dJ/dp", found, i)
+            found = _called("second", second, xbar, x, p, i, dxbar, dx, dp)
+            moved, of_dp = _two("second", "the derivatives of both results of adjoint", found, i)
+            both = self._pair(("second", moved), ("adjoint", bars), 0, i)
+            return both, self._pair(("second", of_dp), ("adjoint", of_p), 1, i)
+
+        trees = ({name: self.control[name] for name in names} for names in self._names)
+        x, p = ({**it, **{TANGENT + n: 0 * a for n, a in it.items()}} for it in trees)
+        model = Functions((step, adjoint), x, p, (False, False))
+        if (shared := self.shared_controls) is not None:
+            model.shared_controls = (*shared, *(TANGENT + name for name in shared))
+        return model
+
+    def _halves(self, pair: Arrays, which: int) -> tuple[Tree, Tree]:
+        """Return both parts of the x (0) or p (1) of a pair."""
+        moved = {name: pair[TANGENT + name] for name in self._names[which]}
+        return self._given(pair, which), self._given(moved, which)
+
+    def _pair(
+        self, one: tuple[str, Tree], other: tuple[str, Tree], which: int, i: int
+    ) -> dict[str, Any]:
+        """Return what two functions returned for both parts of a pair."""
+        first, moved = self._by_name(*one, which, i), self._by_name(*other, which, i)
+        return {**first, **{TANGENT + name: value for name, value in moved.items()}}
+
     def _given(self, arrays: Mapping[str, Array], which: int) -> Tree:
         """Return x (0) or p (1) as its function gets it: read-only."""
         views = {name: arrays[name].view() for name in self._names[which]}
@@ -152,17 +214,10 @@ class Functions(ArrayModel):
         self, function: str, like: Mapping[str, Array], returned: Tree, which: int, i: int
     ) -> dict[str, Array]:
         """Return the arrays that a function returned, by name; raises RunFailed if one is wrong."""
-        names, what = self._names[which], f"step {i}: {function} returned"
-        if self._single[which]:
-            returned = {names[0]: returned}
-        elif not isinstance(returned, Mapping) or set(returned) != set(names):
-            has = describe(returned)
-            if isinstance(returned, Mapping) and returned:
-                has = f"a dict with the names {', '.join(map(str, returned))}"
-            raise RunFailed(
-                f"{what} {has}; it must return a dict with the names {', '.join(names)}"
-            )
-        values = {name: _array(returned[name]) for name in names}
+        what = f"step {i}: {function} returned"
+        values = {
+            name: _array(it) for name, it in self._by_name(function, returned, which, i).items()
+        }
         for name, value in values.items():
             shape, dtype = like[name].shape, like[name].dtype
             if value.shape != shape or not np.can_cast(value.dtype, dtype, "same_kind"):
@@ -176,6 +231,22 @@ class Functions(ArrayModel):
             name: value.copy() if any(np.may_share_memory(value, it) for it in given) else value
             for name, value in values.items()
         }
+
+    def _by_name(self, function: str, returned: Tree, which: int, i: int) -> dict[str, Any]:
+        """Return what a function returned by name; raises RunFailed if names are wrong."""
+        names, what = self._names[which], f"step {i}: {function} returned"
+        if not names:
+            return {}
+        if self._single[which]:
+            return {names[0]: returned}
+        if not isinstance(returned, Mapping) or set(returned) != set(names):
+            has = describe(returned)
+            if isinstance(returned, Mapping) and returned:
+                has = f"a dict with the names {', '.join(map(str, returned))}"
+            raise RunFailed(
+                f"{what} {has}; it must return a dict with the names {', '.join(names)}"
+            )
+        return {name: returned[name] for name in names}
 
 
 def _arrays(what: str, tree: Tree) -> dict[str, Array]:

@@ -30,7 +30,8 @@ PAGES: Final = {
         "Models",
         "What you write: the forward and the adjoint of a step. [Your own model](../own_model.md)"
         " begins with an example.",
-        "functions ArrayModel model.Model model.Handing sizes_of check_gradient model"
+        "functions ArrayModel model.Model model.Handing model.TwiceDifferentiable sizes_of"
+        " check_gradient model"
         " model.arraymodel",
     ),
     "levels": (
@@ -42,8 +43,9 @@ PAGES: Final = {
         "Runs that survive their process",
         "A run as one object: begun, stopped, resumed, with its gradient in a file. How it is used"
         " is told in [recovery](../recovery.md).",
-        "gradient Job Result Halted lease jobs.request jobs.directory jobs.gradients jobs.display"
-        " jobs.journal jobs.leftovers jobs.planning jobs.sweeping jobs.analyzing",
+        "gradient hessian_product Job Result Halted lease jobs.request jobs.directory"
+        " jobs.gradients jobs.display jobs.journal jobs.leftovers jobs.planning jobs.sweeping"
+        " jobs.analyzing",
     ),
     "doing": (
         "Measure, simulate, run, compare",

@@ -238,7 +238,7 @@ def test_in_float32_too() -> None:
 
 
 @pytest.mark.parametrize("wrap", [jax.jit, pytest.param(lambda f: f, marks=pytest.mark.slow)])
-def test_lanes_of_vmap_go_one_by_one(wrap: Any) -> None:
+def test_lanes_of_vmap_are_one_loop(wrap: Any) -> None:
     u, k, rows = arguments()
     lanes = jnp.stack([u, 2 * u, u - 1])
     gradient = jax.grad(lambda u, k, rows: by_ckio(u, k, rows, segment=7), (0, 1))

@@ -87,11 +87,15 @@ class Given(NamedTuple):
 
 
 class Cotangents(NamedTuple):
-    """Cotangents of the state, the parameters and all rows, without leaves that have none."""
+    """Cotangents of the state, the parameters and all rows, without leaves that have none.
+
+    Those of all outputs, `ys`, are only read.
+    """
 
     x: Leaves
     params: Leaves
     rows: Leaves
+    ys: Sequence[Any] = ()
 
 
 class TracedFunction:
@@ -173,23 +177,38 @@ class LoopBlocks:
 
     Attributes
     ----------
-    step : TracedFunction
-        `step(consts, x, params, i, row)` takes and returns leaves.
+    step : Step
+        `step(consts, x, params, i, row)` takes leaves, and returns those of x_{i+1} and of y_i.
     names : tuple of str
         The names of the arrays of a state, which are their paths in the tree.
     x, params, rows : tuple of jax.ShapeDtypeStruct
         Shapes and dtypes of the leaves of a state, of the parameters, and of all n rows.
+    ys : tuple of jax.ShapeDtypeStruct
+        Shapes and dtypes of the leaves of all n outputs.
     n, size : int
         Number of steps, and of those in a block.
+    segment : int or "auto"
+        The size that was asked for. With "auto", a block is the longest whose states fit into
+        `BLOCK_BYTES`. Each length is compiled separately. Therefore all blocks get the same length
+        if this adds at most 50 % more blocks.
     """
 
-    step: TracedFunction
+    step: "Step"
     names: tuple[str, ...]
     x: tuple[Any, ...]
     params: tuple[Any, ...]
     rows: tuple[Any, ...]
+    ys: tuple[Any, ...]
     n: int
-    size: int
+    segment: int | str
+
+    @cached_property
+    def size(self) -> int:
+        if not isinstance(self.segment, str):
+            return min(self.n, int(self.segment))
+        count = -(-self.n // min(self.n, _automatic(self)))
+        equal = (it for it in range(count, count + count // 2 + 1) if self.n % it == 0)
+        return -(-self.n // next(equal, count))
 
     @property
     def count(self) -> int:
@@ -200,14 +219,58 @@ class LoopBlocks:
         """The bytes of a state."""
         return sum(map(nbytes_of, self.x))
 
-    def advance(self, x: Leaves, given: Given, begin: Any, end: Any, /) -> Leaves:
-        """Advance from the first state of block `begin` to that of `end`; both may be traced."""
+    def tangent(self) -> "LoopBlocks":
+        """Return the loop of the pair (x, dx): of each kind of leaves, all and their tangents."""
+        pairs = ((*it, *smooth(it)) for it in (self.x, self.params, self.rows, self.ys))
+        x, params, rows, ys = pairs
+        named = zip(self.names, self.x, strict=True)
+        names = (*self.names, *(f"tangent of {name}" for name, leaf in named if is_smooth(leaf)))
+        return replace(
+            self, step=TangentStep(self), names=names, x=x, params=params, rows=rows, ys=ys
+        )
 
-        def one(i: Any, x: Leaves) -> Leaves:
-            return self.at(i, x, given)
+    def lanes(
+        self, size: int, x: Sequence[bool], params: Sequence[bool], rows: Sequence[bool], /
+    ) -> "LoopBlocks":
+        """Return so many loops side by side; the flags say of which leaves each has its own.
+
+        Each has its own state, but of a pair that differs in tangents alone only the tangents.
+        """
+        common_x = common_y = 0  # so many leaves, the first ones, are the same in all lanes
+        if isinstance(self.step, TangentStep):
+            of = self.step.blocks
+            one = x[: len(of.x)], params[: len(of.params)], rows[: len(of.rows)]
+            if not any(map(any, one)):
+                common_x, common_y = len(of.x), len(of.ys)
+        own_x = tuple(k >= common_x for k in range(len(self.x)))
+        own_y = tuple(k >= common_y for k in range(len(self.ys)))
+        step = LanesStep(self, own_x, tuple(params), tuple(rows), own_y)
+        alone, beside = partial(_with_axis, size, 0), partial(_with_axis, size, 1)
+        return replace(
+            self,
+            step=step,
+            x=tuple(map(alone, self.x, step.x)),
+            params=tuple(map(alone, self.params, params)),
+            rows=tuple(map(beside, self.rows, rows)),
+            ys=tuple(map(beside, self.ys, step.ys)),
+        )
+
+    def advance(
+        self, x: Leaves, ys: Leaves, given: Given, begin: Any, end: Any, /
+    ) -> tuple[Leaves, Leaves]:
+        """Advance from the first state of block `begin` to that of `end`; both may be traced.
+
+        Outputs are written into `ys`, unless it is empty.
+        """
+
+        def one(i: Any, at: tuple[Leaves, Leaves]) -> tuple[Leaves, Leaves]:
+            x, ys = at
+            x, y = self.at(i, x, given)
+            put = lax.dynamic_update_index_in_dim
+            return x, [put(a, b, i, 0) for a, b in zip(ys, y, strict=False)]
 
         first, last = jnp.int32(begin * self.size), jnp.int32(jnp.minimum(end * self.size, self.n))
-        return lax.fori_loop(first, last, one, x)  # type: ignore[no-any-return]
+        return lax.fori_loop(first, last, one, (x, ys))  # type: ignore[no-any-return]
 
     def advance_one(
         self, length: int, x: Leaves, given: Given, number: Any, /
@@ -220,7 +283,7 @@ class LoopBlocks:
         begin = jnp.int32(number * self.size)
 
         def one(k: Any, x: Leaves) -> Leaves:
-            return self.at(begin + k, x, given)
+            return self.at(begin + k, x, given)[0]
 
         return lax.fori_loop(0, length, one, x, unroll=_is_straight(length)), number + 1
 
@@ -248,17 +311,19 @@ class LoopBlocks:
         begin = jnp.int32(number * self.size)
         rows = [lax.dynamic_slice_in_dim(a, begin, length) for a in given.rows]
         pull = self.pullback(begin, length, x, given._replace(rows=rows))
-        x_bar, params_bar, rows_bar = pull(back.x)
+        ys_bar = [lax.dynamic_slice_in_dim(a, begin, length) for a in back.ys]
+        x_bar, params_bar, rows_bar = pull((back.x, ys_bar))
         put = lax.dynamic_update_slice_in_dim
         return Cotangents(
             x_bar,
             [a + b for a, b in zip(back.params, params_bar, strict=True)],
             [put(a, b, begin, 0) for a, b in zip(back.rows, rows_bar, strict=True)],
+            back.ys,
         )
 
     def pullback(
         self, begin: Any, length: int, x: Leaves, given: Given, /
-    ) -> Callable[[Leaves], tuple[Leaves, Leaves, Leaves]]:
+    ) -> Callable[[tuple[Leaves, Leaves]], tuple[Leaves, Leaves, Leaves]]:
         """Return the function that reverses `length` steps, with what JAX stores for it.
 
         The rows that are given are those of these steps.
@@ -269,32 +334,108 @@ class LoopBlocks:
         if not is_straight and not self.step.has_effects:  # JAX computes no effect once more
             take = jax.checkpoint(take, prevent_cse=False, policy=_is_stored)
 
-        def block(x_: Leaves, params_: Leaves, rows_: Leaves) -> Leaves:
+        def block(x_: Leaves, params_: Leaves, rows_: Leaves) -> tuple[Leaves, Leaves]:
             read = merge(params, params_)
 
-            def one(x: Leaves, at: tuple[Any, Leaves]) -> tuple[Leaves, None]:
-                return take(consts, x, read, *at), None
+            def one(x: Leaves, at: tuple[Any, Leaves]) -> tuple[Leaves, Leaves]:
+                x, y = take(consts, x, read, *at)
+                return x, smooth(y)
 
             steps = begin + jnp.arange(length, dtype=jnp.int32), merge(rows, rows_)
-            return smooth(lax.scan(one, merge(x, x_), steps, unroll=is_straight)[0])
+            end, ys = lax.scan(one, merge(x, x_), steps, unroll=is_straight)
+            return smooth(end), ys
 
         return jax.vjp(block, smooth(x), smooth(params), smooth(rows))[1]
 
-    def at(self, i: Any, x: Leaves, given: Given, /) -> Leaves:
-        """Take step i, which reads row i."""
+    def at(self, i: Any, x: Leaves, given: Given, /) -> tuple[Leaves, Leaves]:
+        """Take step i, which reads row i, and return x_{i+1} and y_i."""
         row = [lax.dynamic_index_in_dim(a, i, keepdims=False) for a in given.rows]
         return self.one(given.consts, x, given.params, i, row)
 
-    def one(self, consts: Leaves, x: Leaves, params: Leaves, i: Any, row: Leaves, /) -> Leaves:
+    def one(
+        self, consts: Leaves, x: Leaves, params: Leaves, i: Any, row: Leaves, /
+    ) -> tuple[Leaves, Leaves]:
         """Take one step."""
-        return jax.tree.leaves(self.step(consts, x, params, i, row))
+        after = jax.tree.leaves(self.step(consts, x, params, i, row))
+        return after[: len(x)], after[len(x) :]
+
+
+class _Derived:
+    """What a step has in common with the step of the loop from which it is derived."""
+
+    blocks: LoopBlocks
+
+    @property
+    def consts(self) -> list[Any]:
+        return self.blocks.step.consts
+
+    @property
+    def has_effects(self) -> bool:
+        return self.blocks.step.has_effects
+
+
+@dataclass(frozen=True)
+class TangentStep(_Derived):
+    """The step of the pair (x, dx). Parameters, rows and outputs are pairs, too."""
+
+    blocks: LoopBlocks
+
+    def __call__(self, consts: Leaves, *args: Any) -> Leaves:
+        state, read, i, row_ = args
+        of, n = self.blocks, len(self.blocks.x)
+        pairs = (state, of.x), (read, of.params), (row_, of.rows)
+        (x, dx), (params, dparams), (row, drow) = (
+            (pair[: len(like)], pair[len(like) :]) for pair, like in pairs
+        )
+
+        def take(x_: Leaves, params_: Leaves, row_: Leaves) -> tuple[Leaves, Leaves]:
+            args = merge(x, x_), merge(params, params_), i, merge(row, row_)
+            after = jax.tree.leaves(of.step(consts, *args))
+            return smooth(after), after
+
+        at = smooth(x), smooth(params), smooth(row)
+        _, moved, after = jax.jvp(take, at, (dx, dparams, drow), has_aux=True)
+        k = len(smooth(after[:n]))
+        return [*after[:n], *moved[:k], *after[n:], *moved[k:]]
+
+
+@dataclass(frozen=True)
+class LanesStep(_Derived):
+    """The steps of several loops side by side, one batched step, and the leaves that each has."""
+
+    blocks: LoopBlocks
+    x: tuple[bool, ...]
+    params: tuple[bool, ...]
+    rows: tuple[bool, ...]
+    ys: tuple[bool, ...]
+
+    def __call__(self, consts: Leaves, *args: Any) -> Leaves:
+        x, params, i, row = args
+        every = self.x, self.params, self.rows, (*self.x, *self.ys)
+        *axes, after = ([0 if it else None for it in each] for each in every)
+
+        def take(x: Leaves, params: Leaves, row: Leaves) -> Leaves:
+            return jax.tree.leaves(self.blocks.step(consts, x, params, i, row))
+
+        return jax.vmap(take, tuple(axes), after)(x, params, row)
+
+
+Step = TracedFunction | TangentStep | LanesStep
+
+
+def _with_axis(size: int, axis: int, leaf: Any, has: bool) -> Any:
+    """Return a shape with one axis more, if it has one for each lane."""
+    if not has:
+        return leaf
+    return like((*leaf.shape[:axis], size, *leaf.shape[axis:]), leaf.dtype)
 
 
 class CompiledBlocks(NamedTuple):
     """The functions of `LoopBlocks`, each of which is compiled when it is first called.
 
     The reverse is compiled for each length of a block, because one program for two lengths takes
-    the memory of both. `reverse_over` overwrites the cotangents that it receives.
+    the memory of both. `reverse_over` overwrites the cotangents that it receives, and `advance` the
+    outputs.
     """
 
     advance: Callable[..., Any]
@@ -308,7 +449,7 @@ def compile_blocks(blocks: LoopBlocks, /) -> CompiledBlocks:
     """Compile the functions of a loop, once for all equal ones."""
     one, back = blocks.advance_one, blocks.reverse_of
     return CompiledBlocks(
-        jax.jit(blocks.advance),
+        jax.jit(blocks.advance, donate_argnums=1),
         jax.jit(one, static_argnums=0),
         jax.jit(back, static_argnums=0),
         jax.jit(back, static_argnums=0, donate_argnums=4),
@@ -340,25 +481,25 @@ def when(condition: Any, apply: Callable[[Any], Any], carry: Any, /) -> Any:
 
 
 def blocks_of(
-    step: Callable[..., Any], x: Any, params: Any, xs: Any, /, *, n: int, segment: int | str
+    step: Callable[..., Any],
+    x: Any,
+    params: Any,
+    xs: Any,
+    /,
+    *,
+    n: int,
+    segment: int | str,
+    outputs: bool = False,
 ) -> LoopBlocks:
-    """Return the blocks of a loop; raises BadInput if the arguments define no loop.
-
-    With "auto", a block is the longest whose states fit into `BLOCK_BYTES`. Each length is compiled
-    separately. Therefore all blocks get the same length if this adds at most 50 % more blocks.
-    """
-    traced = _trace(step, x, params, xs)
+    """Return the blocks of a loop; raises BadInput if the arguments define no loop."""
+    if segment != "auto" and (isinstance(segment, str) or not is_whole(segment) or segment < 1):
+        raise BadInput(f"segment = {segment!r}; it must be a number of steps, or 'auto'")
+    traced = _trace(step, x, params, xs, outputs=outputs)
     shapes = [tuple(map(shape_of, jax.tree.leaves(tree))) for tree in (x, params, xs)]
     paths = (path for path, _ in jax.tree.leaves_with_path(x))
     names = tuple(f"x{jax.tree_util.keystr(path)}" for path in paths)
-    one = LoopBlocks(traced, names, shapes[0], shapes[1], shapes[2], n, size=1)
-    if segment == "auto":
-        count = -(-n // min(n, _automatic(one)))
-        equal = (it for it in range(count, count + count // 2 + 1) if n % it == 0)
-        return replace(one, size=-(-n // next(equal, count)))
-    if not isinstance(segment, str) and is_whole(segment) and segment >= 1:
-        return replace(one, size=min(n, int(segment)))
-    raise BadInput(f"segment = {segment!r}; it must be a number of steps, or 'auto'")
+    ys = tuple(like((n, *it.shape), it.dtype) for it in jax.tree.leaves(traced.after[1]))
+    return LoopBlocks(traced, names, shapes[0], shapes[1], shapes[2], ys, n, segment)
 
 
 @lru_cache(maxsize=64)
@@ -376,11 +517,23 @@ def _tape(blocks: LoopBlocks, length: int) -> int:
     return sum(map(nbytes_of, jax.tree.leaves(pull)))
 
 
-def _trace(step: Callable[..., Any], x: Any, params: Any, xs: Any) -> TracedFunction:
-    """Trace a step; raises BadInput if it returns a state of another structure, shape or dtype."""
+def _trace(
+    step: Callable[..., Any], x: Any, params: Any, xs: Any, *, outputs: bool
+) -> TracedFunction:
+    """Trace a step, which returns a state and an output, or None for no output.
+
+    Raises BadInput if it returns a state of another structure, shape or dtype.
+    """
 
     def strong(x: Any, params: Any, i: Any, row: Any) -> Any:
         after = step(x, params, i, *([row] if jax.tree.leaves(row) else []))
+        if not outputs:
+            after = after, None
+        elif not isinstance(after, tuple) or len(after) != 2:
+            raise BadInput(
+                f"step returns {jax.tree.structure(after)}; with outputs=True it must return two"
+                " values, as a tuple: the next state and an output"
+            )
         return jax.tree.map(lambda leaf: _strong(jnp.asarray(leaf)), after)
 
     x, params = (jax.tree.map(shape_of, tree) for tree in (x, params))
@@ -392,10 +545,10 @@ def _trace(step: Callable[..., Any], x: Any, params: Any, xs: Any) -> TracedFunc
             " would be lost; give it as params"
         )
     one: Any = jax.tree.structure(x)
-    two = jax.tree.structure(traced.after)
+    two = jax.tree.structure(traced.after[0])
     if one != two:
         raise BadInput(f"step returns {two} for {one}; it must return the structure of x")
-    pairs = zip(jax.tree.leaves_with_path(x), jax.tree.leaves(traced.after), strict=True)
+    pairs = zip(jax.tree.leaves_with_path(x), jax.tree.leaves(traced.after[0]), strict=True)
     for (path, before), after in pairs:
         if (before.shape, before.dtype) != (after.shape, after.dtype):
             raise BadInput(

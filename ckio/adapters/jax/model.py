@@ -324,7 +324,7 @@ class JaxModel(_LoopModel):
 
     def _forward(self, state: Leaves, begin: int, end: int) -> Leaves:
         if self.space is None:
-            return _wait(self._compiled.advance(state, self._given, begin, end))  # type: ignore[no-any-return]
+            return _wait(self._compiled.advance(state, [], self._given, begin, end)[0])  # type: ignore[no-any-return]
         number = jnp.int32(begin)
         for i in range(begin, end):
             length = self._blocks.length(i)
