@@ -47,7 +47,7 @@ from ckio.jobs.request import Manifest
 from ckio.model.comm import Comm, launched
 from ckio.parallel.group import ALONE, RankGroup
 from ckio.platform import Platform
-from ckio.platform.readable import path_of
+from ckio.platform.readable import option, path_of
 
 MANIFEST, SCHEDULE, RESULT = "manifest.json", "schedule.txt", "result.json"
 PREDICTED, MEASURED = "predicted.txt", "measured.txt"
@@ -104,7 +104,8 @@ class RunDirectory:
                 self.release()
                 remove_directories(self._made)
                 raise BadInput(
-                    f"{path}: cannot hold a run: {error.strerror}; choose another directory"
+                    f"{path}: cannot hold a run: {error.strerror}; choose another directory:"
+                    f" {option('directory', 'DIR')}"
                 ) from None
             except BaseException:
                 self.release()
@@ -126,8 +127,11 @@ class RunDirectory:
         if others := [name for name in held if not (resume and self._is_left(name))]:
             is_run = MANIFEST in others
             holds = "already holds a run" if is_run else f"is not empty ({others[0]})"
-            hint = "resume it by --resume, or " if is_run else ""
-            raise BadInput(f"{self.path}: it {holds}; {hint}choose another directory for a run")
+            hint = f"resume it by {option('resume')}, or " if is_run else ""
+            raise BadInput(
+                f"{self.path}: it {holds}; {hint}choose another directory for a run:"
+                f" {option('directory', 'DIR')}"
+            )
         for name in held:
             (self.path / name).unlink()
         if not os.access(self.path, os.W_OK | os.X_OK):

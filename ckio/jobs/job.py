@@ -47,7 +47,7 @@ from ckio.parallel.group import RankGroup
 from ckio.planners.compared import Plan
 from ckio.platform import Level, Platform, platform_of
 from ckio.platform.places import levels_of, within_what_is_free, words_of
-from ckio.platform.readable import age_text, duration, path_of
+from ckio.platform.readable import age_text, duration, option, path_of
 from ckio.runner.reproducible import ReplayCheck
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Policy
 
@@ -329,13 +329,14 @@ class Job:
             raise BadInput(f"MODEL is missing{hint}; name the model to run")
         if request.steps is None and request.planner not in (None, open_ended.PLANNER):
             raise BadInput(
-                f"--steps is missing{hint}: planner {request.planner!r} needs the number of steps;"
-                f" give --steps, or use planner {open_ended.PLANNER!r}, which does not need it"
+                f"{option('steps')} is missing{hint}: planner {request.planner!r} needs the number"
+                f" of steps; give {option('steps')}, or use planner {open_ended.PLANNER!r}, which"
+                " does not need it"
             )
         if request.steps is None and request.by_variable:
             raise BadInput(
-                "--by-variable needs --steps, because it plans for a known number of steps; give"
-                " --steps"
+                f"{option('by_variable')} needs {option('steps')}, because it plans for a known"
+                f" number of steps; give {option('steps')}"
             )
         name = request.model or ""
         _check_auto_overlap(request)
@@ -433,19 +434,21 @@ def _seconds(value: Seconds | None) -> float | None:
 def _check_alone(request: Request, ranks: RankGroup, /) -> None:
     """Raise BadInput for options that need a job of one rank."""
     if not ranks.is_alone and (request.by_variable or request.guarded):
-        option = "--by-variable" if request.by_variable else "--guarded"
+        name = option("by_variable" if request.by_variable else "guarded")
         raise BadInput(
-            f"{option} needs a job of one rank, and this job has {ranks.size}; leave it out"
+            f"{name} needs a job of one rank, and this job has {ranks.size}; leave it out"
         )
 
 
 def _check_auto_overlap(request: Request) -> None:
     """Raise BadInput if the plan is asked to decide the overlap, and cannot."""
     if request.overlap == AUTO and (request.by_variable or request.steps is None):
-        why = "with --by-variable" if request.by_variable else "without --steps"
+        by_variable = request.by_variable
+        why = f"with {option('by_variable')}" if by_variable else f"without {option('steps')}"
         raise BadInput(
-            f"--overlap auto is not possible {why}, because it compares plans of whole checkpoints"
-            " for a known number of steps; give --overlap POLICY or none"
+            f"{option('overlap', 'auto')} is not possible {why}, because it compares plans of whole"
+            f" checkpoints for a known number of steps; give {option('overlap', 'none')} or a"
+            " policy"
         )
 
 

@@ -35,6 +35,7 @@ from ckio.parallel.group import ALONE, CollectiveClock, RankGroup
 from ckio.platform import Level, Option, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock
+from ckio.platform.readable import option
 
 if TYPE_CHECKING:
     from ckio.analysis.guarded import Guarded
@@ -189,8 +190,8 @@ def variables_of(name: str, model: object, /) -> Variables:
     variables = optional(model).variables
     if not isinstance(variables, Variables):
         raise BadInput(
-            f"--by-variable: model {name!r} does not declare which arrays its steps use and"
-            f" overwrite; `ckio analyze {name}` observes them; declare them as `flow`"
+            f"{option('by_variable')}: model {name!r} does not declare which arrays its steps use"
+            f" and overwrite; `ckio analyze {name}` observes them; declare them as `flow`"
         )
     return variables
 
@@ -269,14 +270,14 @@ def guarded(name: str, model: Any, /) -> "Guarded":
 
     if not isinstance(model, ArrayModel):
         raise BadInput(
-            f"--guarded: model {name!r} is a {type(model).__name__} and no ArrayModel, so that its"
-            " steps cannot be observed; leave out --guarded"
+            f"{option('guarded')}: model {name!r} is a {type(model).__name__} and no ArrayModel, so"
+            f" that its steps cannot be observed; leave out {option('guarded')}"
         )
     if model.variables is None:
         raise BadInput(
-            f"--guarded: model {name!r} does not declare which arrays its steps use and overwrite,"
-            f" so that there is nothing to compare with; `ckio analyze {name}` observes them;"
-            " declare them as `flow`"
+            f"{option('guarded')}: model {name!r} does not declare which arrays its steps use"
+            f" and overwrite, so that there is nothing to compare with; `ckio analyze"
+            f" {name}` observes them; declare them as `flow`"
         )
     return Guarded(model, model.variables)
 
@@ -371,7 +372,7 @@ def _without_auto(level: Level, models: Collection[str]) -> Level:
         return level
     what, bare = f"level {level.name!r}: codec={AUTO}", plain(level)
     if not models:
-        raise BadInput(f"{what} needs the checkpoints of a model to choose a codec; give --model")
+        raise BadInput(f"{what} needs the checkpoints of a model to choose a codec; give a model")
     if len(bare.options) + 1 < len(level.options):
         raise BadInput(f"{what} accepts no options of a codec; name the codec of these options")
     return bare

@@ -23,6 +23,7 @@ from ckio.model import Array
 from ckio.model.arrays import check_unmasked
 from ckio.platform import Platform
 from ckio.platform.chain import Chain, PerStep
+from ckio.platform.readable import option
 from ckio.schedule.policy import Overlap, Policy, policy_of
 
 FORMAT: Final = 4
@@ -120,14 +121,14 @@ class Request:
         for name, value in self.settings.items():
             own = begun.settings.get(name)
             if identity("", {name: value}) != identity("", {} if own is None else {name: own}):
-                yield f"--set {name} is {value}, in the run it {_was(own)}"
+                yield f"{option('settings')} {name} is {value}, in the run it {_was(own)}"
         if self.steps not in (None, begun.steps):
             has = "was begun without" if begun.steps is None else f"has {begun.steps}"
-            yield f"--steps is {self.steps}, the run {has}"
+            yield f"{option('steps')} is {self.steps}, the run {has}"
         if self.planner not in (None, begun.planner):
-            yield f"--planner is {self.planner}, that of the run {begun.planner}"
+            yield f"{option('planner')} is {self.planner}, that of the run {begun.planner}"
         if self.by_variable and not begun.by_variable:
-            yield "--by-variable is given, the run stores whole checkpoints"
+            yield f"{option('by_variable')} is given, the run stores whole checkpoints"
 
     def to_json(self) -> dict[str, Any]:
         """Return the options that survive the process, as data for JSON."""

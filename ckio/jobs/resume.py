@@ -36,6 +36,7 @@ from ckio.jobs.stopping import Stopper
 from ckio.model import Array, Differentiable, optional
 from ckio.parallel.group import RankGroup
 from ckio.platform import Level, Platform
+from ckio.platform.readable import option
 from ckio.runner.reproducible import ReplayCheck
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text import loads
@@ -165,7 +166,7 @@ def ended(
             raise _another_run(directory, ["the controls of the model are different"])
     if request.check and result.verified is None:
         raise BadInput(
-            f"{directory.path}: the run has ended without --check-gradient; to check the gradient,"
+            f"{directory.path}: the run has ended without {option('check')}; to check the gradient,"
             " begin a new run in another directory"
         )
     _remove_left(manifest, with_paths(platform, directory.path, manifest), ranks)
@@ -210,7 +211,7 @@ def _differences(
         given.digest(),
         with_working_memory(given, manifest.chain).digest(),
     ):
-        yield f"--platform differs ({', '.join(_other_parts(given, platform))})"
+        yield f"{option('platform')} differs ({', '.join(_other_parts(given, platform))})"
     known = {level.name: level for level in platform.levels}
     for level in levels:
         own = known.get(level.name)
@@ -221,7 +222,7 @@ def _differences(
 def _another_run(directory: RunDirectory, differences: list[str]) -> BadInput:
     return BadInput(
         f"{directory.path} holds another run: {'; '.join(differences)}. Resume it as it was begun,"
-        " or choose another directory"
+        f" or choose another directory: {option('directory', 'DIR')}"
     )
 
 

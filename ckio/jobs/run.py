@@ -68,7 +68,7 @@ from ckio.parallel.group import ALONE, RankGroup
 from ckio.planners.compared import Plan
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.platform.readable import bytes_text, counted, json_line
+from ckio.platform.readable import bytes_text, counted, json_line, option
 from ckio.runner.failover import Stored, failover
 from ckio.runner.finite import Finite
 from ckio.runner.reproducible import ReplayCheck, Reproducible
@@ -81,8 +81,6 @@ from ckio.sim.engine import simulate
 
 WITH_TAPES: Final = ("mixed", AUTO, OVERLAPPED)
 """The planners that store tapes."""
-
-_ALLOW: Final = "--allow-nan continues with such values"
 
 _HALVINGS: Final = 5
 """Steps of the Taylor test of `--check-gradient`."""
@@ -213,7 +211,11 @@ def wrapping(request: Request, replay: ReplayCheck, /, *, is_alone: bool) -> Cal
         if request.guarded:
             model = guarded(request.model or "", model)
         model = Reproducible(model, replay, is_alone=is_alone)
-        return model if request.allow_nan else Finite(model, advice=_ALLOW)
+        return (
+            model
+            if request.allow_nan
+            else Finite(model, advice=f"{option('allow_nan')} continues with such values")
+        )
 
     return wrap
 
@@ -683,15 +685,15 @@ def in_the_background(
     """Return the levels for transfers that overlap with steps; raises BadInput if they cannot."""
     if optional(model).unequal:
         raise BadInput(
-            "--overlap needs parts of the model of equal size, and those of these ranks differ;"
-            " leave it out, or use a number of ranks that divides the model evenly"
+            f"{option('overlap')} needs parts of the model of equal size, and those of these ranks"
+            " differ; leave it out, or use a number of ranks that divides the model evenly"
         )
     for level in platform.levels:
         if is_shared(level):
             raise BadInput(
                 f"level {level.name!r} is one file to which all ranks write collectively, which"
-                " cannot overlap with computation; run without --overlap, or use the backend hdf5,"
-                " with a file for each rank"
+                f" cannot overlap with computation; run without {option('overlap')}, or use the"
+                " backend hdf5, with a file for each rank"
             )
     return list(map(in_background, backends))
 

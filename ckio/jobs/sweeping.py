@@ -16,7 +16,7 @@ from ckio.planners.base import without_notes
 from ckio.planners.trivial import recompute_all, store_all
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.readable import bytes_text, seconds_text
+from ckio.platform.readable import bytes_text, option, seconds_text
 from ckio.schedule import bytes_moved, counts
 from ckio.schedule import makespan as seconds_alone
 from ckio.sim.engine import makespan
@@ -181,8 +181,8 @@ def _around(level: Level, chain: Chain) -> list[int]:
     """Return the capacity of a level times powers of two."""
     if not level.capacity:
         raise BadInput(
-            f"sweep: level {level.name} has no capacity that could be doubled; name capacities, for"
-            " example --capacity 4GB,16GB"
+            f"sweep: level {level.name} has no capacity that could be doubled; give"
+            f" {option('capacities')}"
         )
     least = level.stored(chain.largest("restart"))
     most = 2 * max(_everything(chain)[0], level.capacity)
