@@ -24,7 +24,7 @@ from ckio.jobs.directory import (
 )
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import given_control, read_control, with_control
-from ckio.jobs.known import code_of
+from ckio.jobs.known import code_of, known_costs
 from ckio.jobs.levels import called, may_exist, opened
 from ckio.jobs.models import factory_of, maker, variables_of
 from ckio.jobs.planning import Planning, planner_call, policy, with_working_memory
@@ -83,6 +83,10 @@ def attempt_of(
         replay=replay,
     )
     model = attempt.model()
+    made_by, steps = factory_of(make), begun.steps
+    _, known = known_costs(begun, made_by, model, platform.levels, steps=steps, ranks=ranks)
+    if known is not None and known.are_of(platform):
+        attempt = replace(attempt, costs=known)
     chain, tapes = manifest.chain, has_tapes(manifest.chain, lambda: model)
     if begun.by_variable:
         variables = variables_of(attempt.name, model).cut(manifest.chain.length)
