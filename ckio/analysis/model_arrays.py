@@ -231,7 +231,7 @@ def _declared(what: str, model: Any, steps: int | None, /) -> Variables | None:
     if steps > len(declared.steps):
         raise BadInput(
             f"{what} declares {len(declared.steps)} steps, each separately:"
-            f" {option('steps')} = {steps} is too many; give fewer steps, or declare more"
+            f" {option('steps', steps)} is too many; give fewer steps, or declare more"
         )
     return declared.cut(steps)
 

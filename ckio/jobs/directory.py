@@ -257,6 +257,14 @@ def is_run_directory(path: Path, /) -> bool:
     return (path / MANIFEST).is_file()
 
 
+def no_run(path: Path, /) -> BadInput:
+    """Return the error for a directory in which no run was begun."""
+    return BadInput(
+        f"{path}: not the directory of a run, because it has no {MANIFEST}; give the directory that"
+        " `ckio run --into` wrote"
+    )
+
+
 def manifest_in(path: Path, /) -> Manifest:
     """Read the manifest in the directory of a run; raises BadInput if it is damaged."""
     file = path / MANIFEST
@@ -336,6 +344,11 @@ def checksum_of(data: bytes, /) -> str:
 def all_ranks(comm: Comm | None = None) -> Iterator[RankGroup]:
     """Return a context with the ranks of this job, or of `comm`. All raise an error of any rank."""
     own: Any = None
+    if comm is not None and not isinstance(comm, Comm):
+        raise BadInput(
+            f"comm = {comm!r:.80}; give what ckio.adapters.mpi.of returns for a communicator of"
+            " mpi4py"
+        )
     if comm is None and (launched() or (0, 1))[1] > 1:
         from ckio.adapters.mpi import world
 

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from inspect import getattr_static, isclass
+from inspect import getattr_static, isclass, isfunction
 from typing import TYPE_CHECKING, Any, Final
 
 from ckio.actions.variables import Variables
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("ckio")
 
 Settings = Mapping[str, Option]
+
+_OF_ONE_STEP: Final = (
+    "for a function that computes one step, give ckio.functions(step, adjoint, x0, params)"
+)
 
 RESULTS: Final = ("functional", "gradient")
 
@@ -144,7 +148,12 @@ def maker(
 
     def checked() -> Any:
         factory = factory_of(model)
-        check_options(what, factory, settings)
+        try:
+            check_options(what, factory, settings)
+        except BadInput as error:
+            if isfunction(factory) and not settings:
+                error.args = (f"{error}; {_OF_ONE_STEP}",)
+            raise
         return factory
 
     factory = ranks.each(checked)  # on all ranks, because the model may be missing on some
@@ -372,7 +381,9 @@ def _without_auto(level: Level, models: Collection[str]) -> Level:
         return level
     what, bare = f"level {level.name!r}: codec={AUTO}", plain(level)
     if not models:
-        raise BadInput(f"{what} needs the checkpoints of a model to choose a codec; give a model")
+        raise BadInput(
+            f"{what} needs the checkpoints of a model to choose a codec; give {option('model')}"
+        )
     if len(bare.options) + 1 < len(level.options):
         raise BadInput(f"{what} accepts no options of a codec; name the codec of these options")
     return bare

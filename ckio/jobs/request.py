@@ -85,6 +85,11 @@ class Request:
     journal: Path | TextIO | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.settings, Mapping):
+            raise BadInput(
+                f"settings = {self.settings!r:.80}; give a dict of the model's options, such as"
+                " {'grid': 64}"
+            )
         object.__setattr__(self, "settings", {k: _plain(v) for k, v in self.settings.items()})
         for name, control in self.control.items() if isinstance(self.control, Mapping) else ():
             check_unmasked(f"control {name!r}", control)

@@ -189,7 +189,7 @@ def on_command_line() -> Iterator[None]:
         _ON_COMMAND_LINE.reset(before)
 
 
-def option(keyword: str, value: str = "", /) -> str:
+def option(keyword: str, value: object = None, /) -> str:
     """Return how the reader of an error gives an option: as a keyword, or on the command line.
 
     >>> option("steps"), option("by_variable"), option("overlap", "auto")
@@ -200,8 +200,8 @@ def option(keyword: str, value: str = "", /) -> str:
     """
     if _ON_COMMAND_LINE.get():
         name = _UNLIKE.get(keyword, f"--{keyword.replace('_', '-')}")
-        return f"{name} {value}" if value else name
-    if value:
+        return name if value is None else f"{name} {value}"
+    if value is not None:
         return f"{keyword}={value!r}"
     return f"{keyword}=True" if keyword in _FLAGS else keyword
 
