@@ -217,7 +217,9 @@ class Job:
         RunFailed
             If the model failed, or all levels that the run needs.
         """
-        seconds = _seconds(walltime)
+        seconds = replace(self.request, walltime=_seconds(walltime)).walltime  # is checked
+        if not isinstance(resume, bool):
+            raise BadInput(f"resume = {resume!r:.80}; give True or False")
         with all_ranks(self._comm) as ranks, Stopper(seconds, ranks) as stopper:
             result = self.run_on(ranks, stopper, resume=resume)
         refuse_unverified(result)

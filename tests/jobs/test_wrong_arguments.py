@@ -50,6 +50,21 @@ def test_a_directory_is_a_path(directory: Any) -> None:
         Job(directory, model=Burgers)
 
 
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [
+        ({"walltime": [3]}, r"walltime = \[3\]; it must be seconds"),
+        ({"resume": "no"}, "True or False"),
+    ],
+)
+def test_what_a_run_is_called_with_is_checked(
+    tmp_path: Path, given: dict[str, Any], answer: str
+) -> None:
+    with pytest.raises(BadInput, match=answer):
+        Job(tmp_path / "run", model=Burgers, steps=5).run(**given)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_function_of_one_step_is_no_model() -> None:
     remedy = r"needs the option 'x'; .* give ckio\.functions\(step, adjoint, x0, params\)"
     with pytest.raises(BadInput, match=remedy):
