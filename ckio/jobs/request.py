@@ -191,7 +191,7 @@ class Manifest:
     given : str or None
         The checksum of the file of the controls in the run's directory; None if none were given.
     code : str or None
-        The digest of the file in which the model is written; None if it could not be read.
+        The digest of the code of the model, as of `code_of`; None if it could not be read.
     chain : Chain
         The number of steps, and the costs of the model when the run began, because a resumed run
         does not measure again. It has no steps during the forward sweep of a run of unknown length.

@@ -134,9 +134,9 @@ def _maker_of_same(
         raise _another_run(directory, [reason])
     if manifest.code not in (None, ranks.once(lambda: code_of(factory_of(make)))):
         log.warning(
-            "%s: the file of the model has changed since this run was begun; what it has computed"
-            " is of the old code: begin a new run in another directory, unless both compute the"
-            " same",
+            "%s: the file of the model has changed since this run was begun, or one beside it that"
+            " it imports; what it has computed is of the old code: begin a new run in another"
+            " directory, unless both compute the same",
             directory.path,
         )
     # The states of steps 0 and 1 are those that have just been compared.

@@ -118,7 +118,7 @@ class Attempt:
     replay : ReplayCheck
         The states that are compared when they are computed again.
     code : str or None
-        The digest of the file in which the model is written; None if it could not be read.
+        The digest of the code of the model, as of `code_of`; None if it could not be read.
     costs : Known or None
         The stored costs by which the run was planned; None if it was not by such costs.
     """
