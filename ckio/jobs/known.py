@@ -238,8 +238,9 @@ def _with_imports(file: Path, found: dict[Path, bytes]) -> dict[Path, bytes]:
 
 
 def _device(level: Level) -> int | None:
-    """Return the number of the device of a level; None for memory."""
-    if (path := level.options.get("path")) is None:
-        return None
-    there = next((it for it in (Path(str(path)), *Path(str(path)).parents) if it.exists()), None)
-    return None if there is None else there.stat().st_dev
+    """Return the number of the device of a level; None for memory, and for a disk that has died."""
+    if (path := level.options.get("path")) is not None:
+        with suppress(OSError):
+            paths = (Path(str(path)), *Path(str(path)).parents)
+            return next(it for it in paths if it.exists()).stat().st_dev
+    return None
