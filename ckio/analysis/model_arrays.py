@@ -40,6 +40,7 @@ from ckio.errors import BadInput
 from ckio.model import optional, sizes_of
 from ckio.model.arraymodel import ArrayModel
 from ckio.model.checkpoints import Derived
+from ckio.platform.readable import option
 
 WATCHED: Final = 3
 """The number of steps that are observed by default, because the first ones are often special."""
@@ -229,8 +230,8 @@ def _declared(what: str, model: Any, steps: int | None, /) -> Variables | None:
         return declared
     if steps > len(declared.steps):
         raise BadInput(
-            f"{what} declares {len(declared.steps)} steps, each separately: --steps {steps} is too"
-            " many; give fewer steps, or declare more"
+            f"{what} declares {len(declared.steps)} steps, each separately:"
+            f" {option('steps', steps)} is too many; give fewer steps, or declare more"
         )
     return declared.cut(steps)
 

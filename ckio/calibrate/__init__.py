@@ -53,6 +53,13 @@ _LEAST, _SHARE = 1.0, 0.03
 _PASSES: Final = 12
 """Roughly how often a brief measurement passes over the steps of a probe."""
 
+_FEWEST: Final = 2
+"""Steps of a probe of a slow model, of a run of three steps or more: a run computes more."""
+
+_MOVES: Final = 4
+"""How often a brief measurement writes a checkpoint to each slot, roughly; a run of as many steps
+for each slot does not move less."""
+
 _TICK: Final = 1e-9
 """The least seconds of a step, also by a clock that stands still."""
 
@@ -103,7 +110,8 @@ def calibrate(
     run_steps
         The number of steps of the one run for which is measured; no later step is computed. The
         measurement is repeated for at most 1 s or 3 % of the predicted run, whichever is longer,
-        and only sizes of the models and one more are measured. Whether transfers overlap with
+        and only sizes of the models and one more are measured. If a few steps or checkpoints take
+        longer, only these are measured, fewer than those of the run. Whether transfers overlap with
         computation is measured if that part is longer. By default each measurement takes up to 5 s.
     at_length
         Whether `run_steps` only limits the steps, and all is measured.
@@ -118,17 +126,23 @@ def calibrate(
     capacities, models, wall = capacities or {}, models or {}, clock or WallClock()
     end = wall.now() + seconds
     begun = wall.now()
-    steps = {name: reach(make, clock=clock, most=run_steps) for name, make in models.items()}
+    one_run = run_steps if models and not at_length else None
+    enough, most_slots = _least_of(one_run)
+    steps = {
+        name: reach(make, clock=clock, most=run_steps, enough=enough)
+        for name, make in models.items()
+    }
     brief, overlaps, computes = None, True, True
-    if run_steps is not None and steps and not at_length:
-        brief, steps, computes = _for_one_run(run_steps, steps, wall.now() - begun)
+    if one_run is not None:
+        brief, steps, computes = _for_one_run(one_run, steps, wall.now() - begun, enough)
         overlaps = computes and brief > _LEAST
     space = next((it for make in models.values() if (it := optional(make()).space)), None)
     own_workloads = []
     for name, make in models.items():
         nbytes = sizes_of(make())["restart"]
         alike = partial(copying, make) if computes else partial(random_data, nbytes, space)
-        own_workloads.append(Workload(alike, nbytes, steps[name], own=True))
+        many = steps[name] if computes else max(ENOUGH, steps[name])
+        own_workloads.append(Workload(alike, nbytes, many, own=True, most_slots=most_slots))
     made_up = [
         Workload(partial(random_data, nbytes, space), nbytes, STEPS, own=False)
         for nbytes in sorted(set(sizes) or _sizes([own.nbytes for own in own_workloads], brief))
@@ -194,18 +208,31 @@ def seconds_of_brief(run_steps: int, per_step: float, /) -> float:
     return max(_LEAST, _SHARE * _OF_AN_ADVANCE * per_step * run_steps)
 
 
+def _least_of(one_run: int | None) -> tuple[int, int]:
+    """Return the fewest steps, and the most slots, to measure for a run of so many steps, or any.
+
+    >>> _least_of(None), _least_of(100), _least_of(2)
+    ((6, 24), (2, 25), (1, 1))
+    """
+    if one_run is None:
+        return ENOUGH, STEPS
+    return min(_FEWEST, (one_run + 1) // 2), max(1, one_run // _MOVES)
+
+
 def _for_one_run(
-    run_steps: int, steps: Mapping[str, int], took: float
+    run_steps: int, steps: Mapping[str, int], took: float, enough: int
 ) -> tuple[float, dict[str, int], bool]:
     """Return the seconds of a brief measurement, the steps of its probes, and whether it computes.
 
-    All `steps` of the models `took` so many seconds. If so few steps are slow nevertheless, levels
-    are measured with other data of the same size, between which no step is computed.
+    All `steps` of the models `took` so many seconds. If steps are slow, as few are measured as take
+    these seconds, but at least `enough`. Levels are then measured with other data of the same size,
+    between which no step is computed.
     """
     per_step = max(took / sum(steps.values()), _TICK)
     brief = seconds_of_brief(run_steps, per_step)
-    few = int(brief / (_OF_AN_ADVANCE * per_step * _PASSES))  # if steps are slow
-    fewer = {name: min(most, max(few, ENOUGH)) for name, most in steps.items()}
+    at_once = brief / (_OF_AN_ADVANCE * per_step)
+    few = max(int(at_once / _PASSES), min(ENOUGH, int(at_once)), enough)
+    fewer = {name: min(most, few) for name, most in steps.items()}
     return brief, fewer, _PASSES * max(fewer.values()) * per_step <= brief
 
 

@@ -210,11 +210,14 @@ def _recorded_only(timelines: Sequence[Timeline]) -> tuple[Floats, Floats]:
     return every, np.ones(len(every))
 
 
-def reach(make: MakeModel, /, *, clock: Clock | None = None, most: int | None = None) -> int:
+def reach(
+    make: MakeModel, /, *, clock: Clock | None = None, most: int | None = None, enough: int = ENOUGH
+) -> int:
     """Return the number of steps for a probe: `STEPS`, or fewer if the model ends early or is slow.
 
-    It is at most `most`, the steps of a run: later ones may need data that do not exist. Raises
-    BadInput for a model without any step.
+    It is at most `most`, the steps of a run: later ones may need data that do not exist. From
+    `enough` steps on, a slow model makes no further one. Raises BadInput for a model without any
+    step.
     """
     model, clock = make(), clock or WallClock()
     start, steps = clock.now(), min(STEPS, most or STEPS)
@@ -224,7 +227,7 @@ def reach(make: MakeModel, /, *, clock: Clock | None = None, most: int | None = 
                 raise BadInput("the model finishes at step 0; there is no step to measure")
             return step
         spent = clock.now() - start
-        if spent > BUDGET or (step + 1 >= ENOUGH and spent > BUDGET / 2):
+        if spent > BUDGET or (step + 1 >= enough and spent > BUDGET * enough / (2 * ENOUGH)):
             return step + 1
     return steps
 
@@ -265,12 +268,15 @@ class Workload:
         Number of steps of a probe.
     own : bool
         Whether it is the user's model, not an artificial one.
+    most_slots : int
+        The most slots that are filled.
     """
 
     make: MakeModel
     nbytes: int
     steps: int
     own: bool
+    most_slots: int = STEPS
 
     def fits(self, capacity: int | None) -> bool:
         """Return whether a checkpoint fits a level with this capacity."""
@@ -280,7 +286,7 @@ class Workload:
         """Return the number of slots for a probe: too many for the caches, but at most 256 MiB."""
         each = max(1, self.nbytes)
         most = MOST_BYTES if capacity is None else min(MOST_BYTES, capacity)
-        return max(1, min(self.steps, max(4, _PASS_BYTES // each), most // each))
+        return max(1, min(self.steps, self.most_slots, max(4, _PASS_BYTES // each), most // each))
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from ckio import __version__
 from ckio.cli import console
 from ckio.errors import BadInput, CkioError, NoSchedule, RunFailed
 from ckio.model.comm import launched
+from ckio.platform.readable import on_command_line
 
 COMMANDS: Final = {
     "demo": "Run all of ckio on an example model: calibrate, plan, run, compare.",
@@ -66,7 +67,8 @@ class _Lazy(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with on_command_line():
+                return super().invoke(ctx)
         except KeyboardInterrupt as error:
             # click would print a newline first, if the KeyboardInterrupt reached it.
             raise click.Abort from error

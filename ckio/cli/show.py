@@ -17,7 +17,7 @@ from ckio.cli.files import (
     write_file,
 )
 from ckio.cli.options import with_example
-from ckio.jobs.directory import MEASURED, RESULT, SCHEDULE, is_run_directory
+from ckio.jobs.directory import MEASURED, RESULT, SCHEDULE, is_run_directory, no_run
 from ckio.jobs.planning import naming_file
 from ckio.jobs.result import stored_run, verdict
 from ckio.platform import Platform
@@ -59,6 +59,8 @@ def command(
     """
     if is_run_directory(file):
         file /= MEASURED if (file / MEASURED).exists() else SCHEDULE
+    elif file.is_dir():
+        raise no_run(file)
     found = read_document(file)
     files = [path for path in (svg, html, perfetto) if path is not None]
     if not files:

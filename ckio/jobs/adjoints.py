@@ -27,7 +27,7 @@ from ckio.planners.recovery import every as daly_interval
 from ckio.planners.resume import resume
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.platform.readable import bytes_text, seconds_text
+from ckio.platform.readable import bytes_text, option, seconds_text
 from ckio.schedule import Schedule, makespan
 from ckio.sim.engine import makespan as predicted
 
@@ -99,9 +99,9 @@ def first_plan(
     nearest = choices[0] if choices else AdjointPolicy(None, every or inf)
     if not choices and every is not None:
         raise BadInput(
-            f"--every: no durable level keeps two adjoint checkpoints of this model,"
+            f"{option('every')}: no durable level keeps two adjoint checkpoints of this model,"
             f" {bytes_text(chain.adjoint)} each; increase the capacity of a durable level, or leave"
-            " out --every"
+            f" out {option('every')}"
         )
     least = chain.length * float(np.min(chain.record) + np.min(chain.reverse))
     if not choices or not (always or least > nearest.every):
@@ -115,8 +115,9 @@ def first_plan(
             return _last_one_stays(schedule), (policy, plain)
     if every is not None:
         raise NoSchedule(
-            "--every: no level has space for this plan in addition to two adjoint checkpoints;"
-            " increase the capacity of a durable level, or leave out --every"
+            f"{option('every')}: no level has space for this plan in addition to two adjoint"
+            " checkpoints; increase the capacity of a durable level, or leave out"
+            f" {option('every')}"
         )
     plain = planned(chain, platform)
     return plain, (nearest, plain)

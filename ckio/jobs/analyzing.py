@@ -13,6 +13,7 @@ from ckio.analysis.model_arrays import analyze, declaration, uses
 from ckio.errors import BadInput
 from ckio.jobs.display import QUIET, Display
 from ckio.jobs.models import Settings, identity, maker, naming
+from ckio.platform.readable import option
 
 
 def model_figures(
@@ -40,7 +41,7 @@ def model_figures(
         If a step of the model fails.
     """
     if steps is not None and steps < 1:
-        raise BadInput(f"--steps {steps}: a chain has at least 1 step")
+        raise BadInput(f"{option('steps', steps)}: a chain has at least 1 step")
     what, fresh = f"model {model!r}", maker(model, settings)
     with display.progress(f"watching {model}"), naming(f"{what}, watched"):
         arrays = analyze(fresh, steps=steps, what=what)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ckio.adapters.registry import lossy
 from ckio.errors import BadInput
-from ckio.jobs.directory import MEASURED, RESULT, is_run_directory, manifest_in
+from ckio.jobs.directory import MEASURED, RESULT, is_run_directory, manifest_in, no_run
 from ckio.jobs.result import OUTCOMES, StoredRun, stored_run
 from ckio.report import Report, compare
 from ckio.report.two_runs import RunSide
@@ -28,10 +28,7 @@ def report_of(path: Path, /) -> Report:
 def _ended(path: Path, /) -> StoredRun:
     """Read a run that has ended; raises BadInput if it has not, or its times are not stored."""
     if not is_run_directory(path):
-        raise BadInput(
-            f"{path}: not the directory of a run, because it has no manifest.json; give the"
-            " directory that `ckio run --into` wrote"
-        )
+        raise no_run(path)
     if not (path / RESULT).is_file():
         raise BadInput(
             f"{path}: its run has not ended, because there is no {RESULT} yet; finish it"

@@ -47,7 +47,7 @@ from ckio.jobs.request import Manifest
 from ckio.model.comm import Comm, launched
 from ckio.parallel.group import ALONE, RankGroup
 from ckio.platform import Platform
-from ckio.platform.readable import path_of
+from ckio.platform.readable import option, path_of
 
 MANIFEST, SCHEDULE, RESULT = "manifest.json", "schedule.txt", "result.json"
 PREDICTED, MEASURED = "predicted.txt", "measured.txt"
@@ -107,7 +107,8 @@ class RunDirectory:
                 self.release()
                 remove_directories(self._made)
                 raise BadInput(
-                    f"{path}: cannot hold a run: {error.strerror}; choose another directory"
+                    f"{path}: cannot hold a run: {error.strerror}; choose another directory:"
+                    f" {option('directory', 'DIR')}"
                 ) from None
             except BaseException:
                 self.release()
@@ -129,8 +130,11 @@ class RunDirectory:
         if others := [name for name in held if not (resume and self._is_left(name))]:
             is_run = MANIFEST in others
             holds = "already holds a run" if is_run else f"is not empty ({others[0]})"
-            hint = "resume it by --resume, or " if is_run else ""
-            raise BadInput(f"{self.path}: it {holds}; {hint}choose another directory for a run")
+            hint = f"resume it by {option('resume')}, or " if is_run else ""
+            raise BadInput(
+                f"{self.path}: it {holds}; {hint}choose another directory for a run:"
+                f" {option('directory', 'DIR')}"
+            )
         for name in held:
             (self.path / name).unlink()
         if not os.access(self.path, os.W_OK | os.X_OK):
@@ -256,6 +260,14 @@ def is_run_directory(path: Path, /) -> bool:
     return (path / MANIFEST).is_file()
 
 
+def no_run(path: Path, /) -> BadInput:
+    """Return the error for a directory in which no run was begun."""
+    return BadInput(
+        f"{path}: not the directory of a run, because it has no {MANIFEST}; give the directory that"
+        " `ckio run --into` wrote"
+    )
+
+
 def manifest_in(path: Path, /) -> Manifest:
     """Read the manifest in the directory of a run; raises BadInput if it is damaged."""
     file = path / MANIFEST
@@ -334,6 +346,11 @@ def checksum_of(data: bytes, /) -> str:
 def all_ranks(comm: Comm | None = None) -> Iterator[RankGroup]:
     """Return a context with the ranks of this job, or of `comm`. All raise an error of any rank."""
     own: Any = None
+    if comm is not None and not isinstance(comm, Comm):
+        raise BadInput(
+            f"comm = {comm!r:.80}; give what ckio.adapters.mpi.of returns for a communicator of"
+            " mpi4py"
+        )
     if comm is None and (launched() or (0, 1))[1] > 1:
         from ckio.adapters.mpi import world
 

@@ -23,7 +23,7 @@ from ckio.jobs.directory import (
 )
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import check_names, controls_of, given_control, with_control
-from ckio.jobs.known import Known, code_of, facts_of, kind_of
+from ckio.jobs.known import Known, code_of, known_costs
 from ckio.jobs.models import (
     GUARDED_IS_SLOW,
     Settings,
@@ -46,8 +46,14 @@ from ckio.model.comm import Comm
 from ckio.parallel.group import RankGroup
 from ckio.planners.compared import Plan
 from ckio.platform import Level, Platform, platform_of
-from ckio.platform.places import levels_of, with_copies, within_what_is_free, words_of
-from ckio.platform.readable import age_text, duration, path_of
+from ckio.platform.places import (
+    check_exist,
+    levels_of,
+    with_copies,
+    within_what_is_free,
+    words_of,
+)
+from ckio.platform.readable import age_text, duration, option, path_of
 from ckio.runner.reproducible import ReplayCheck
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Policy
 
@@ -160,6 +166,7 @@ class Job:
         comm: Comm | None = None,
         display: Display | None = None,
     ) -> None:
+        _check_objects(directory, journal, display)
         self.directory = path_of(directory)
         self._make, self._comm = model, comm
         self._display = display or Display()
@@ -227,7 +234,9 @@ class Job:
         RunFailed
             If the model failed, or all levels that the run needs.
         """
-        seconds = _seconds(walltime)
+        seconds = replace(self.request, walltime=_seconds(walltime)).walltime  # is checked
+        if not isinstance(resume, bool):
+            raise BadInput(f"resume = {resume!r:.80}; give True or False")
         with all_ranks(self._comm) as ranks, Stopper(seconds, ranks) as stopper:
             result = self.run_on(ranks, stopper, resume=resume)
         refuse_unverified(result)
@@ -306,10 +315,7 @@ class Job:
                 if request.guarded:
                     display.tell(GUARDED_IS_SLOW)
                 begin = open_ended.begin if attempt.chain.steps is None else run.begin
-                result = begin(attempt)
-                if attempt.costs is not None and result.report is not None and not ranks.rank:
-                    attempt.costs.judge(result.report.predicted, result.report.measured)
-                return result
+                return begin(attempt)
             if request.guarded and not has_ended:
                 display.tell(GUARDED_IS_SLOW)
             args = request, make, directory, manifest
@@ -340,13 +346,14 @@ class Job:
             raise BadInput(f"MODEL is missing{hint}; name the model to run")
         if request.steps is None and request.planner not in (None, open_ended.PLANNER):
             raise BadInput(
-                f"--steps is missing{hint}: planner {request.planner!r} needs the number of steps;"
-                f" give --steps, or use planner {open_ended.PLANNER!r}, which does not need it"
+                f"{option('steps')} is missing{hint}: planner {request.planner!r} needs the number"
+                f" of steps; give {option('steps')}, or use planner {open_ended.PLANNER!r}, which"
+                " does not need it"
             )
         if request.steps is None and request.by_variable:
             raise BadInput(
-                "--by-variable needs --steps, because it plans for a known number of steps; give"
-                " --steps"
+                f"{option('by_variable')} needs {option('steps')}, because it plans for a known"
+                f" number of steps; give {option('steps')}"
             )
         name = request.model or ""
         _check_auto_overlap(request)
@@ -408,13 +415,13 @@ class Job:
 
         `first` is a fresh model. The second value is where the costs are known from.
         """
-        request, factory, facts = self.request, factory_of(self._make or ""), facts_of(first)
-        settings = settings_of_costs(factory, request.settings)
-        name = identity(request.model or "", settings, ranks=ranks.size)
+        request = self.request
         levels = ranks.once(lambda: within_what_is_free(self._levels(ranks), ranks.size))
+        ranks.once(lambda: check_exist(levels))
         at_length = request.overlap not in (None, SYNCHRONOUS)
         steps = None if at_length else request.steps
-        known = ranks.once(lambda: Known.of(kind_of(name, factory, facts, levels), steps))
+        factory = factory_of(self._make or "")
+        name, known = known_costs(request, factory, first, levels, steps=steps, ranks=ranks)
         platform = None if known is None else known.on(levels)
         if known is not None and platform is not None:
             ago = age_text(time.time() - known.when)
@@ -442,22 +449,38 @@ def _seconds(value: Seconds | None) -> float | None:
     return duration(value) if isinstance(value, str) else value
 
 
+def _check_objects(directory: object, journal: object, display: object) -> None:
+    """Raise BadInput for an argument of a job that is no object of its kind."""
+    if not isinstance(directory, str | os.PathLike) or not os.fspath(directory):
+        raise BadInput(f"directory = {directory!r:.80}; give a path, such as 'run1'")
+    is_path = isinstance(journal, str | os.PathLike)
+    if not is_path and journal is not None and not hasattr(journal, "write"):
+        raise BadInput(f"journal = {journal!r:.80}; give a path, or a file open for text")
+    if display is not None and not isinstance(display, Display):
+        raise BadInput(
+            f"display = {display!r:.80}; give an object of ckio.jobs.display, such as"
+            " Display(say=print)"
+        )
+
+
 def _check_alone(request: Request, ranks: RankGroup, /) -> None:
     """Raise BadInput for options that need a job of one rank."""
     if not ranks.is_alone and (request.by_variable or request.guarded):
-        option = "--by-variable" if request.by_variable else "--guarded"
+        name = option("by_variable" if request.by_variable else "guarded")
         raise BadInput(
-            f"{option} needs a job of one rank, and this job has {ranks.size}; leave it out"
+            f"{name} needs a job of one rank, and this job has {ranks.size}; leave it out"
         )
 
 
 def _check_auto_overlap(request: Request) -> None:
     """Raise BadInput if the plan is asked to decide the overlap, and cannot."""
     if request.overlap == AUTO and (request.by_variable or request.steps is None):
-        why = "with --by-variable" if request.by_variable else "without --steps"
+        by_variable = request.by_variable
+        why = f"with {option('by_variable')}" if by_variable else f"without {option('steps')}"
         raise BadInput(
-            f"--overlap auto is not possible {why}, because it compares plans of whole checkpoints"
-            " for a known number of steps; give --overlap POLICY or none"
+            f"{option('overlap', 'auto')} is not possible {why}, because it compares plans of whole"
+            f" checkpoints for a known number of steps; give {option('overlap', 'none')} or a"
+            " policy"
         )
 
 

@@ -4,10 +4,11 @@ Two runs are of the same kind if the model has the same name, settings, code and
 the levels are at the same paths of the same devices, on nodes whose names differ in digits only.
 Each kind has a file in `~/.cache/ckio` (or below `XDG_CACHE_HOME`). The variable CKIO_CACHE names
 another directory, and `off` turns this off. Files may be removed at any time; then costs are
-measured again. So they are after a month, for a run that is much longer, and after a run that took
-1.5 times its prediction or more, or less by as much.
+measured again. So they are after a month, for a run that is much longer, and after a run, or a part
+of it before it was stopped, that took 1.5 times its prediction or more, or less by as much.
 """
 
+import ast
 import functools
 import inspect
 import json
@@ -27,7 +28,10 @@ from ckio import __version__
 from ckio.calibrate import seconds_of_brief
 from ckio.errors import BadInput
 from ckio.jobs.history import path_of_user
+from ckio.jobs.models import identity, settings_of_costs
+from ckio.jobs.request import Request
 from ckio.model import Model, handed_by, optional, sizes_of
+from ckio.parallel.group import RankGroup
 from ckio.platform import Level, Platform
 
 _OLDEST: Final = 30 * 86400.0
@@ -115,6 +119,15 @@ class Known:
             with suppress(OSError):
                 own.unlink(missing_ok=True)
 
+    def are_of(self, platform: Platform, /) -> bool:
+        """Return whether the levels and models of a run have these costs."""
+        known = self.on(platform.levels)
+        return (
+            known is not None
+            and known.levels == platform.levels
+            and all(platform.models.get(name) == it for name, it in known.models.items())
+        )
+
     def judge(self, predicted: float, measured: float, /) -> None:
         """Forget these costs if a run took 1.5 times its prediction in seconds, or less by that."""
         if (
@@ -123,6 +136,23 @@ class Known:
         ):
             with suppress(OSError):
                 self.file.unlink(missing_ok=True)
+
+
+def known_costs(
+    request: Request,
+    factory: Callable[..., Any],
+    model: Model,
+    levels: Sequence[Level],
+    /,
+    *,
+    steps: int | None,
+    ranks: RankGroup,
+) -> tuple[str, Known | None]:
+    """Return the name of the costs of a fresh model, and what is known of them, as `Known.of`."""
+    facts, settings = facts_of(model), settings_of_costs(factory, request.settings)
+    name = identity(request.model or "", settings, ranks=ranks.size)
+    known = ranks.once(lambda: Known.of(kind_of(name, factory, facts, levels), steps))
+    return name, known
 
 
 def facts_of(model: Model, /) -> dict[str, Any]:
@@ -174,20 +204,43 @@ def _suffices(measured_for: int | None, steps: int | None, advance: float) -> bo
 
 
 def code_of(factory: Callable[..., Any]) -> str | None:
-    """Return a digest of the file in which a model is written; None if it cannot be read."""
+    """Return a digest of the file in which a model is written; None if it cannot be read.
+
+    The modules that this file imports from its own directory count, too, and those that they do.
+    """
     while isinstance(factory, functools.partial):
         factory = factory.func
     # What `ckio.functions` returns is written where its step is.
     function = inspect.unwrap(getattr(factory, "model_of", factory))
     with suppress(OSError, TypeError):
         file = inspect.getsourcefile(function if callable(function) else type(function))
-        return None if file is None else xxhash.xxh3_64_hexdigest(Path(file).read_bytes())
+        if file is not None:
+            texts = _with_imports(Path(file), {}).values()
+            return xxhash.xxh3_64_hexdigest(b"\0".join(texts))
     return None
 
 
+def _with_imports(file: Path, found: dict[Path, bytes]) -> dict[Path, bytes]:
+    """Add a file and those that it imports from its directory to `found`, with their contents."""
+    found[file] = file.read_bytes()
+    words = set[str]()
+    with suppress(SyntaxError, ValueError):  # other languages than Python import in other ways
+        for node in ast.walk(ast.parse(found[file])):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [alias.name for alias in node.names]
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                words.update(word for name in names for word in name.split("."))
+    for word in sorted(words - {""}):
+        for other in (file.parent / f"{word}.py", file.parent / word / "__init__.py"):
+            if other not in found and other.is_file():
+                _with_imports(other, found)
+    return found
+
+
 def _device(level: Level) -> int | None:
-    """Return the number of the device of a level; None for memory."""
-    if (path := level.options.get("path")) is None:
-        return None
-    there = next((it for it in (Path(str(path)), *Path(str(path)).parents) if it.exists()), None)
-    return None if there is None else there.stat().st_dev
+    """Return the number of the device of a level; None for memory, and for a disk that has died."""
+    if (path := level.options.get("path")) is not None:
+        with suppress(OSError):
+            paths = (Path(str(path)), *Path(str(path)).parents)
+            return next(it for it in paths if it.exists()).stat().st_dev
+    return None

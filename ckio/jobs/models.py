@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from inspect import getattr_static, isclass
+from inspect import getattr_static, isclass, isfunction
 from typing import TYPE_CHECKING, Any, Final
 
 from ckio.actions.variables import Variables
@@ -36,6 +36,7 @@ from ckio.parallel.group import ALONE, CollectiveClock, RankGroup
 from ckio.platform import Level, Option, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock
+from ckio.platform.readable import option
 
 if TYPE_CHECKING:
     from ckio.analysis.guarded import Guarded
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("ckio")
 
 Settings = Mapping[str, Option]
+
+_OF_ONE_STEP: Final = (
+    "for a function that computes one step, give ckio.functions(step, adjoint, x0, params)"
+)
 
 RESULTS: Final = ("functional", "gradient")
 
@@ -144,7 +149,12 @@ def maker(
 
     def checked() -> Any:
         factory = factory_of(model)
-        check_options(what, factory, settings)
+        try:
+            check_options(what, factory, settings)
+        except BadInput as error:
+            if isfunction(factory) and not settings:
+                error.args = (f"{error}; {_OF_ONE_STEP}",)
+            raise
         return factory
 
     factory = ranks.each(checked)  # on all ranks, because the model may be missing on some
@@ -190,8 +200,8 @@ def variables_of(name: str, model: object, /) -> Variables:
     variables = optional(model).variables
     if not isinstance(variables, Variables):
         raise BadInput(
-            f"--by-variable: model {name!r} does not declare which arrays its steps use and"
-            f" overwrite; `ckio analyze {name}` observes them; declare them as `flow`"
+            f"{option('by_variable')}: model {name!r} does not declare which arrays its steps use"
+            f" and overwrite; `ckio analyze {name}` observes them; declare them as `flow`"
         )
     return variables
 
@@ -270,14 +280,14 @@ def guarded(name: str, model: Any, /) -> "Guarded":
 
     if not isinstance(model, ArrayModel):
         raise BadInput(
-            f"--guarded: model {name!r} is a {type(model).__name__} and no ArrayModel, so that its"
-            " steps cannot be observed; leave out --guarded"
+            f"{option('guarded')}: model {name!r} is a {type(model).__name__} and no ArrayModel, so"
+            f" that its steps cannot be observed; leave out {option('guarded')}"
         )
     if model.variables is None:
         raise BadInput(
-            f"--guarded: model {name!r} does not declare which arrays its steps use and overwrite,"
-            f" so that there is nothing to compare with; `ckio analyze {name}` observes them;"
-            " declare them as `flow`"
+            f"{option('guarded')}: model {name!r} does not declare which arrays its steps use"
+            f" and overwrite, so that there is nothing to compare with; `ckio analyze"
+            f" {name}` observes them; declare them as `flow`"
         )
     return Guarded(model, model.variables)
 
@@ -372,7 +382,9 @@ def _without_auto(level: Level, models: Collection[str]) -> Level:
         return level
     what, bare = f"level {level.name!r}: codec={AUTO}", plain(level)
     if not models:
-        raise BadInput(f"{what} needs the checkpoints of a model to choose a codec; give --model")
+        raise BadInput(
+            f"{what} needs the checkpoints of a model to choose a codec; give {option('model')}"
+        )
     if len(bare.options) + 1 < len(level.options):
         raise BadInput(f"{what} accepts no options of a codec; name the codec of these options")
     return bare

@@ -36,6 +36,7 @@ from ckio.planners.recovery import aside
 from ckio.planners.unknown import Online
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
+from ckio.platform.readable import option
 from ckio.runner.failover import Forward, Stored, run_forward
 from ckio.schedule import Schedule
 from ckio.schedule.policy import SYNCHRONOUS, exactly
@@ -53,8 +54,8 @@ def check_finishes(name: str, model: Differentiable, /, *, hint: str = "") -> No
     own = getattr(type(model), "finished", None)
     if isinstance(model, ArrayModel) and own is ArrayModel.finished:
         raise BadInput(
-            f"--steps is missing{hint}: model {name!r} does not say itself when it is finished;"
-            " give --steps, or define `finished`"
+            f"{option('steps')} is missing{hint}: model {name!r} does not say itself when it is"
+            f" finished; give {option('steps')}, or define `finished`"
         )
 
 

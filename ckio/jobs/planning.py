@@ -23,7 +23,7 @@ from ckio.planners.compared import Plan
 from ckio.planners.fastest import auto, far_levels, plan, unmeasured
 from ckio.platform import Platform, costs, is_paper_text
 from ckio.platform.chain import COSTS, Chain, known_with
-from ckio.platform.readable import read_text, typed
+from ckio.platform.readable import option, read_text, typed
 from ckio.schedule import Schedule
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap, Policy, exactly
 from ckio.schedule.replay import validate
@@ -82,7 +82,8 @@ class Planning:
         return (
             f"overlap was not considered: level{'s' * many} {', '.join(self.unmeasured)}"
             f" {'were' if many else 'was'} not measured concurrently with a computation; use"
-            " `ckio calibrate --model` to measure that, or give --overlap auto"
+            " `ckio calibrate --model` to measure that, or give"
+            f" {option('overlap', 'auto')}"
         )
 
     def load(self, display: Display = QUIET, /) -> None:
@@ -294,13 +295,16 @@ def plan_of(
         If an option is missing, or options do not fit together.
     """
     if steps is None and costs is None:
-        raise BadInput("--steps is missing: give the number of steps of the chain")
+        raise BadInput(f"{option('steps')} is missing: give the number of steps of the chain")
     if platform is None:
         raise BadInput(
-            "--platform is missing: a file that `ckio calibrate` writes; see ckio calibrate --help"
+            f"{option('platform')} is missing: a file that `ckio calibrate` writes; see ckio"
+            " calibrate --help"
         )
     if settings and model is None:
-        raise BadInput("--set gives options to a model; give --model, too")
+        raise BadInput(
+            f"{option('settings')} gives options to a model; give {option('model')}, too"
+        )
     if by_variable and overlap is None:
         overlap = SYNCHRONOUS
     text = read_text(platform)
@@ -321,13 +325,16 @@ def plan_of(
 def _by_variable(plan: Planning, model: str | None, settings: Settings) -> Planning:
     """Return the planning by variable of the model; raises BadInput if it declares no variables."""
     if plan.decides:
-        how = f"--planner {OVERLAPPED}" if plan.planner == OVERLAPPED else "--overlap auto"
+        is_named = plan.planner == OVERLAPPED
+        how = option("planner", OVERLAPPED) if is_named else option("overlap", AUTO)
         raise BadInput(
-            f"{how} plans with whole checkpoints; leave out --by-variable, or give a policy:"
-            " --overlap POLICY"
+            f"{how} plans with whole checkpoints; leave out {option('by_variable')}, or give a"
+            f" policy: {option('overlap', 'POLICY')}"
         )
     if model is None:
-        raise BadInput("--by-variable needs the arrays of a model; give --model, too")
+        raise BadInput(
+            f"{option('by_variable')} needs the arrays of a model; give {option('model')}, too"
+        )
     from ckio.analysis.lowering import ByVariable
 
     variables = variables_of(model, maker(model, settings)()).cut(plan.chain.length)
@@ -346,10 +353,11 @@ def _chain(
         chain = costs.loads(read_text(table), own, known, source=str(table))
         return chain if steps is None else chain.with_steps(steps)
     values = {**known_with(known, own), **own}
-    missing = [f"--{name}" for name in COSTS if name not in values]
+    missing = [option(name) for name in COSTS if name not in values]
     if missing:
         raise BadInput(
-            f"{platform}: no model costs in it; give --model, or {', '.join(missing)} as well"
+            f"{platform}: no model costs in it; give {option('model')}, or"
+            f" {', '.join(missing)} as well"
         )
     return Chain(steps=steps, **values)  # type: ignore[arg-type]
 
@@ -375,7 +383,9 @@ def _known_costs(
         (chain,) = machine.models.values()
     elif machine.models:
         names = "; ".join(machine.models)
-        raise BadInput(f"{path}: it has the costs of several models ({names}); choose by --model")
+        raise BadInput(
+            f"{path}: it has the costs of several models ({names}); choose by {option('model')}"
+        )
     else:
         return {}, {}
     return chain.costs, chain.declared

@@ -23,6 +23,7 @@ from ckio.model import Array
 from ckio.model.arrays import check_unmasked
 from ckio.platform import Platform
 from ckio.platform.chain import Chain, PerStep
+from ckio.platform.readable import option
 from ckio.schedule.policy import Overlap, Policy, policy_of
 
 FORMAT: Final = 4
@@ -84,6 +85,11 @@ class Request:
     journal: Path | TextIO | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.settings, Mapping):
+            raise BadInput(
+                f"settings = {self.settings!r:.80}; give a dict of the model's options, such as"
+                " {'grid': 64}"
+            )
         object.__setattr__(self, "settings", {k: _plain(v) for k, v in self.settings.items()})
         for name, control in self.control.items() if isinstance(self.control, Mapping) else ():
             check_unmasked(f"control {name!r}", control)
@@ -120,14 +126,14 @@ class Request:
         for name, value in self.settings.items():
             own = begun.settings.get(name)
             if identity("", {name: value}) != identity("", {} if own is None else {name: own}):
-                yield f"--set {name} is {value}, in the run it {_was(own)}"
+                yield f"{option('settings')} {name} is {value}, in the run it {_was(own)}"
         if self.steps not in (None, begun.steps):
             has = "was begun without" if begun.steps is None else f"has {begun.steps}"
-            yield f"--steps is {self.steps}, the run {has}"
+            yield f"{option('steps')} is {self.steps}, the run {has}"
         if self.planner not in (None, begun.planner):
-            yield f"--planner is {self.planner}, that of the run {begun.planner}"
+            yield f"{option('planner')} is {self.planner}, that of the run {begun.planner}"
         if self.by_variable and not begun.by_variable:
-            yield "--by-variable is given, the run stores whole checkpoints"
+            yield f"{option('by_variable')} is given, the run stores whole checkpoints"
 
     def to_json(self) -> dict[str, Any]:
         """Return the options that survive the process, as data for JSON."""
@@ -185,7 +191,7 @@ class Manifest:
     given : str or None
         The checksum of the file of the controls in the run's directory; None if none were given.
     code : str or None
-        The digest of the file in which the model is written; None if it could not be read.
+        The digest of the code of the model, as of `code_of`; None if it could not be read.
     chain : Chain
         The number of steps, and the costs of the model when the run began, because a resumed run
         does not measure again. It has no steps during the forward sweep of a run of unknown length.

@@ -24,7 +24,7 @@ from ckio.jobs.directory import (
 )
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import given_control, read_control, with_control
-from ckio.jobs.known import code_of
+from ckio.jobs.known import code_of, known_costs
 from ckio.jobs.levels import called, may_exist, opened
 from ckio.jobs.models import factory_of, maker, variables_of
 from ckio.jobs.planning import Planning, planner_call, policy, with_working_memory
@@ -36,6 +36,7 @@ from ckio.jobs.stopping import Stopper
 from ckio.model import Array, Differentiable, optional
 from ckio.parallel.group import RankGroup
 from ckio.platform import Level, Platform
+from ckio.platform.readable import option
 from ckio.runner.reproducible import ReplayCheck
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text import loads
@@ -82,6 +83,10 @@ def attempt_of(
         replay=replay,
     )
     model = attempt.model()
+    made_by, steps = factory_of(make), begun.steps
+    _, known = known_costs(begun, made_by, model, platform.levels, steps=steps, ranks=ranks)
+    if known is not None and known.are_of(platform):
+        attempt = replace(attempt, costs=known)
     chain, tapes = manifest.chain, has_tapes(manifest.chain, lambda: model)
     if begun.by_variable:
         variables = variables_of(attempt.name, model).cut(manifest.chain.length)
@@ -129,9 +134,9 @@ def _maker_of_same(
         raise _another_run(directory, [reason])
     if manifest.code not in (None, ranks.once(lambda: code_of(factory_of(make)))):
         log.warning(
-            "%s: the file of the model has changed since this run was begun; what it has computed"
-            " is of the old code: begin a new run in another directory, unless both compute the"
-            " same",
+            "%s: the file of the model has changed since this run was begun, or one beside it that"
+            " it imports; what it has computed is of the old code: begin a new run in another"
+            " directory, unless both compute the same",
             directory.path,
         )
     # The states of steps 0 and 1 are those that have just been compared.
@@ -165,7 +170,7 @@ def ended(
             raise _another_run(directory, ["the controls of the model are different"])
     if request.check and result.verified is None:
         raise BadInput(
-            f"{directory.path}: the run has ended without --check-gradient; to check the gradient,"
+            f"{directory.path}: the run has ended without {option('check')}; to check the gradient,"
             " begin a new run in another directory"
         )
     _remove_left(manifest, with_paths(platform, directory.path, manifest), ranks)
@@ -210,7 +215,7 @@ def _differences(
         given.digest(),
         with_working_memory(given, manifest.chain).digest(),
     ):
-        yield f"--platform differs ({', '.join(_other_parts(given, platform))})"
+        yield f"{option('platform')} differs ({', '.join(_other_parts(given, platform))})"
     known = {level.name: level for level in platform.levels}
     for level in levels:
         own = known.get(level.name)
@@ -221,7 +226,7 @@ def _differences(
 def _another_run(directory: RunDirectory, differences: list[str]) -> BadInput:
     return BadInput(
         f"{directory.path} holds another run: {'; '.join(differences)}. Resume it as it was begun,"
-        " or choose another directory"
+        f" or choose another directory: {option('directory', 'DIR')}"
     )
 
 

@@ -10,6 +10,7 @@ or that are requested now. A plan may have to use others, for example because th
 """
 
 import platform as host
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -68,7 +69,7 @@ from ckio.parallel.group import ALONE, RankGroup
 from ckio.planners.compared import Plan
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.platform.readable import bytes_text, counted, json_line
+from ckio.platform.readable import bytes_text, counted, json_line, option
 from ckio.runner.failover import Stored, failover
 from ckio.runner.finite import Finite
 from ckio.runner.reproducible import ReplayCheck, Reproducible
@@ -81,8 +82,6 @@ from ckio.sim.engine import simulate
 
 WITH_TAPES: Final = ("mixed", AUTO, OVERLAPPED)
 """The planners that store tapes."""
-
-_ALLOW: Final = "--allow-nan continues with such values"
 
 _HALVINGS: Final = 5
 """Steps of the Taylor test of `--check-gradient`."""
@@ -119,9 +118,9 @@ class Attempt:
     replay : ReplayCheck
         The states that are compared when they are computed again.
     code : str or None
-        The digest of the file in which the model is written; None if it could not be read.
+        The digest of the code of the model, as of `code_of`; None if it could not be read.
     costs : Known or None
-        Where the costs are stored for later runs; None if nowhere.
+        The stored costs by which the run was planned; None if it was not by such costs.
     """
 
     request: Request
@@ -192,6 +191,11 @@ class Attempt:
         )
         return self.ranks.once(lambda: next_plan(*args, tapes=tapes))
 
+    def judge(self, predicted: float, measured: float, /) -> None:
+        """Forget the known costs by which this part of the run was predicted, if they are wrong."""
+        if self.costs is not None and not self.ranks.rank:
+            self.costs.judge(predicted, measured)
+
     def journal(self) -> Journal | None:
         """Return the journal, if one was requested; raises BadInput if it cannot be written."""
         to, planning = self.request.journal, self.planning
@@ -213,7 +217,8 @@ def wrapping(request: Request, replay: ReplayCheck, /, *, is_alone: bool) -> Cal
         if request.guarded:
             model = guarded(request.model or "", model)
         model = Reproducible(model, replay, is_alone=is_alone)
-        return model if request.allow_nan else Finite(model, advice=_ALLOW)
+        advice = f"{option('allow_nan')} continues with such values"
+        return model if request.allow_nan else Finite(model, advice=advice)
 
     return wrap
 
@@ -548,6 +553,8 @@ def perform(
     if report is not None and not any(done.stored) and not attempt.ranks.rank:
         made = {"predicted": report.predicted, "measured": report.measured}
         history.add(attempt.name, overlap=overlap, **made)
+    if report is not None:
+        attempt.judge(report.predicted, report.measured)
     return replace(ended, figures=entries)
 
 
@@ -626,20 +633,28 @@ def _perform_schedule(
     def replan(chain: Chain, rest: Platform, stored: Stored) -> Schedule:
         return attempt.rest(chain, rest, stored, live, plan.adjoints)[0]
 
+    begun = time.monotonic()
     with stoppable(attempt, schedule, platform, backends, model=lambda: live):
-        return failover(
-            schedule,
-            platform,
-            live,
-            levels,
-            fresh=fresh,
-            replan=replan,
-            warn=attempt.display.warn,
-            overlap=attempt.overlap,
-            watch=watch,
-            stop=attempt.stopper,
-            resumed=plan.is_rest,
-        )
+        try:
+            return failover(
+                schedule,
+                platform,
+                live,
+                levels,
+                fresh=fresh,
+                replan=replan,
+                warn=attempt.display.warn,
+                overlap=attempt.overlap,
+                watch=watch,
+                stop=attempt.stopper,
+                resumed=plan.is_rest,
+            )
+        except Stopped as stopped:
+            took, action = time.monotonic() - begun, stopped.action
+            # A part of this action may be done.
+            begin, end = plan.predicted.start[action], plan.predicted.stop[action]
+            attempt.judge(float(np.clip(took, begin, end)), took)
+            raise
 
 
 @contextmanager
@@ -683,15 +698,15 @@ def in_the_background(
     """Return the levels for transfers that overlap with steps; raises BadInput if they cannot."""
     if optional(model).unequal:
         raise BadInput(
-            "--overlap needs parts of the model of equal size, and those of these ranks differ;"
-            " leave it out, or use a number of ranks that divides the model evenly"
+            f"{option('overlap')} needs parts of the model of equal size, and those of these ranks"
+            " differ; leave it out, or use a number of ranks that divides the model evenly"
         )
     for level in platform.levels:
         if is_shared(level):
             raise BadInput(
                 f"level {level.name!r} is one file to which all ranks write collectively, which"
-                " cannot overlap with computation; run without --overlap, or use the backend hdf5,"
-                " with a file for each rank"
+                f" cannot overlap with computation; run without {option('overlap')}, or use the"
+                " backend hdf5, with a file for each rank"
             )
     return list(map(in_background, backends))
 

@@ -21,6 +21,7 @@ import xxhash
 from ckio.jobs.directory import STATES, RunDirectory, read_text
 from ckio.model import functional_of, reached
 from ckio.parallel.group import RankGroup
+from ckio.platform.readable import option
 from ckio.runner.reproducible import Mark, Marks, arrays_of, difference
 
 MOST_LINES: Final = 256
@@ -91,7 +92,8 @@ def differences(begun: States, now: States, /, *, allow_rounding: bool) -> Itera
             before.pop(J, None), mine.pop(J, None)
         found = difference(before, mine)
         if found is not None and not (found.is_rounding and allow_rounding):
-            small = " (by rounding only, which --allow-rounding allows)" * found.is_rounding
+            allowed = f" (by rounding only, which {option('allow_rounding')} allows)"
+            small = allowed * found.is_rounding
             yield f"x_{step} of the model is different: {found.text}{small}"
             return  # the next state differs, too
 

@@ -29,6 +29,7 @@ from ckio.model import Model
 from ckio.parallel.group import ALONE, RankGroup
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
+from ckio.platform.readable import option
 from ckio.schedule import Schedule, seconds_of
 
 STOPPED: Final = 75
@@ -96,9 +97,9 @@ class Stopper:
         self._deadline = self._end - needed
         if (left := self._deadline - time.monotonic()) <= 0:
             raise RunFailed(
-                f"--walltime is over before the first step: to stop takes {needed:.2g} s, and"
-                f" {max(0.0, left + needed):.2g} s remained after calibrating and planning; give a"
-                " longer --walltime"
+                f"{option('walltime')} is over before the first step: to stop takes {needed:.2g} s,"
+                f" and {max(0.0, left + needed):.2g} s remained after calibrating and planning;"
+                f" give a longer {option('walltime')}"
             )
         self._listen(signal.SIGINT)
         if not self._ranks.is_alone:
@@ -526,7 +527,8 @@ class Halted(CkioError):
     """
 
     def __init__(self, why: str, stop_point: StopPoint) -> None:
-        super().__init__(f"stopped by {why}: {stop_point.text()}")
+        reason = option("walltime") if why == WALLTIME else why
+        super().__init__(f"stopped by {reason}: {stop_point.text()}")
         self.why = why
         self.stop_point = stop_point
 
@@ -551,7 +553,7 @@ def halted(why: str, stop_point: StopPoint, /) -> Halted | RunFailed:
     """
     if why == WALLTIME and not stop_point.further:
         return RunFailed(
-            "--walltime is too short: the next process would begin at the same step as this one"
-            f" ({stop_point.text()}); give a longer --walltime"
+            f"{option('walltime')} is too short: the next process would begin at the same step as"
+            f" this one ({stop_point.text()}); give a longer {option('walltime')}"
         )
     return Halted(why, stop_point)

@@ -4,8 +4,9 @@ swept = sweep(plan_of(steps=1000, platform=Path("platform.toml")))
 print(swept.text())         for example: Twice the memory would save 11%; half would cost 15%.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from ckio.actions.columns import WRITE
@@ -16,7 +17,7 @@ from ckio.planners.base import without_notes
 from ckio.planners.trivial import recompute_all, store_all
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.readable import bytes_text, seconds_text
+from ckio.platform.readable import bytes_text, option, seconds_text
 from ckio.schedule import bytes_moved, counts
 from ckio.schedule import makespan as seconds_alone
 from ckio.sim.engine import makespan
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 _MOST_DOUBLINGS: Final = 10
 """Plans are made for capacities from 1/1024 of the present one to 1024 times the present one."""
+
+_AS_LONG: Final = 1.001
+"""Of two makespans that differ by at most 0.1 %, one is as long as the other."""
 
 _ENOUGH: Final = 1.01
 """A capacity is enough if its plan takes at most 1 % longer than the best plan of the table."""
@@ -153,7 +157,8 @@ def sweep(
         The name of the level; by default it is the first level.
     capacities : sequence of int
         Bytes; 0 is a platform without the level. By default, the present capacity of the level
-        times powers of two, from one checkpoint to the bytes of all tapes.
+        times powers of two, from one checkpoint to the bytes of all tapes, as many as show where
+        the makespan changes.
 
     Raises
     ------
@@ -166,23 +171,50 @@ def sweep(
     number = platform.number(level) if level else 0
     here = platform.levels[number]
     values = sorted(set(capacities)) or _around(here, plan.chain)
+    # Those that are asked for; or else the ends, and what the sentence is about.
+    present = here.capacity or 0
+    first = set(capacities) or {values[0], values[-1], present // 2, present, 2 * present}
     plan.load(display)
-    rows = []
     with display.progress("planning", len(values), unit="plans") as tick:
-        for capacity in values:
-            rows.append(_row(plan, number, capacity))
+
+        def planned(capacity: int) -> Row:
             tick()
+            return _row(plan, number, capacity)
+
+        rows = _where_it_bends(values, first, planned)
     nothing = seconds_alone(recompute_all(plan.chain, platform), platform)
     tapes = everything(plan.chain)
     return Sweep(here.name, here.capacity, number == 0, tuple(rows), tapes, nothing)
+
+
+def _where_it_bends(
+    values: Sequence[int], first: Collection[int], planned: Callable[[int], Row]
+) -> list[Row]:
+    """Return plans for the values in `first`, and for those between which the makespan changes.
+
+    More capacity never costs time. Therefore values between two that take as long are left out.
+    """
+    rows = {place: planned(each) for place, each in enumerate(values) if each in first}
+    parts = list(pairwise(sorted(rows)))
+    while parts:
+        begin, end = parts.pop()
+        middle = (begin + end) // 2
+        if middle > begin and _differ(rows[begin], rows[end]):
+            rows[middle] = planned(values[middle])
+            parts += [(begin, middle), (middle, end)]
+    return [rows[place] for place in sorted(rows)]
+
+
+def _differ(less: Row, more: Row) -> bool:
+    return bool(less.reason or more.reason) or less.makespan > more.makespan * _AS_LONG
 
 
 def _around(level: Level, chain: Chain) -> list[int]:
     """Return the capacity of a level times powers of two."""
     if not level.capacity:
         raise BadInput(
-            f"sweep: level {level.name} has no capacity that could be doubled; name capacities, for"
-            " example --capacity 4GB,16GB"
+            f"sweep: level {level.name} has no capacity that could be doubled; give"
+            f" {option('capacities')}"
         )
     least = level.stored(chain.largest("restart"))
     most = 2 * max(everything(chain)[0], level.capacity)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from ckio.model import optional
 T = TypeVar("T")
 
 
+@runtime_checkable
 class Comm(Protocol):
     """The communicator of a job.
 

@@ -30,6 +30,12 @@ def available(root: Path = Path("/")) -> int | None:
     return min(_offers(root), default=None)
 
 
+def of_machine(root: Path = Path("/")) -> int | None:
+    """Return the bytes of the machine's memory, used and free; None if unknown."""
+    kib = _table(f"{root}/proc/meminfo").get("MemTotal")
+    return None if kib is None else kib * 1024
+
+
 def _offers(root: Path) -> Iterator[int]:
     machine = _table(f"{root}/proc/meminfo")
     if "MemAvailable" in machine:

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from ckio.errors import BadInput
 from ckio.platform import Affine, Level, Option, Platform, size
-from ckio.platform.memory import available
-from ckio.platform.readable import duration, path_of
+from ckio.platform.memory import available, of_machine
+from ckio.platform.readable import bytes_text, duration, path_of
 
 ASSUMED: Final = {
     "ram": Affine(1e-6, 1e-10),
@@ -110,11 +110,24 @@ def _size(text: str) -> int | None:
 def within_what_is_free(levels: Sequence[Level], ranks: int, /) -> tuple[Level, ...]:
     """Return levels whose capacity is a part of what is free at their place, if none was given."""
     return tuple(
-        replace(level, capacity=int(SHARE_OF_DISK * _free(level)) // ranks)
+        replace(level, capacity=int(SHARE_OF_DISK * _usage(level)[1]) // ranks)
         if level.capacity is None and "path" in level.options
         else level
         for level in levels
     )
+
+
+def check_exist(levels: Sequence[Level], /) -> None:
+    """Raise BadInput for a level of more bytes than the memory or the disk of this machine has."""
+    for level in levels:
+        of_disk = "path" in level.options
+        whole = _usage(level)[0] if of_disk else of_machine()
+        if level.capacity is not None and whole is not None and level.capacity > whole:
+            where = f"the disk at {level.options['path']} has" if of_disk else "this machine has"
+            raise BadInput(
+                f"{level.name}: {bytes_text(level.capacity)} are more than the {bytes_text(whole)}"
+                f" that {where}; give less"
+            )
 
 
 @lru_cache(maxsize=64)
@@ -127,14 +140,15 @@ def usual_platform(levels: tuple[Level, ...], ranks: int, /) -> Platform:
     return Platform(within_what_is_free(levels, ranks))
 
 
-def _free(level: Level) -> int:
-    """Return the bytes that are free on the disk of a level."""
+def _usage(level: Level) -> tuple[int, int]:
+    """Return the bytes of the disk of a level, and those of them that are free."""
     path = Path(str(level.options["path"]))
     try:
         there = next(it for it in (path, *path.parents) if it.exists())
-        return shutil.disk_usage(there).free
+        usage = shutil.disk_usage(there)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; give another path") from None
+    return usage.total, usage.free
 
 
 SHARE_OF_DISK: Final = 0.9

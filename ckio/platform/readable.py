@@ -8,7 +8,9 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
@@ -158,6 +160,50 @@ def typed(text: str, /) -> str | int | float | bool:
 
 _SECONDS: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 """Seconds in a unit of time."""
+
+
+_ON_COMMAND_LINE: Final = ContextVar("on_command_line", default=False)
+"""Whether a command reports errors, and not a Python program."""
+
+_FLAGS: Final = frozenset(
+    {"allow_nan", "allow_rounding", "by_variable", "check", "guarded", "resume"}
+)
+"""The options without a value on the command line."""
+
+_UNLIKE: Final = {
+    "capacities": "--capacity",
+    "check": "--check-gradient",
+    "directory": "--into",
+    "settings": "--set",
+}
+"""The options whose name on the command line is not that of the keyword."""
+
+
+@contextmanager
+def on_command_line() -> Iterator[None]:
+    """Let errors within this context name options as they are typed in a shell."""
+    before = _ON_COMMAND_LINE.set(True)
+    try:
+        yield
+    finally:
+        _ON_COMMAND_LINE.reset(before)
+
+
+def option(keyword: str, value: object = None, /) -> str:
+    """Return how the reader of an error gives an option: as a keyword, or on the command line.
+
+    >>> option("steps"), option("by_variable"), option("overlap", "auto")
+    ('steps', 'by_variable=True', "overlap='auto'")
+    >>> with on_command_line():
+    ...     option("steps"), option("by_variable"), option("overlap", "auto")
+    ('--steps', '--by-variable', '--overlap auto')
+    """
+    if _ON_COMMAND_LINE.get():
+        name = _UNLIKE.get(keyword, f"--{keyword.replace('_', '-')}")
+        return name if value is None else f"{name} {value}"
+    if value is not None:
+        return f"{keyword}={value!r}"
+    return f"{keyword}=True" if keyword in _FLAGS else keyword
 
 
 def did_you_mean(name: str, known: Iterable[str], /, *, rule: str = "", cutoff: float = 0.5) -> str:

@@ -19,6 +19,7 @@ from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.errors import RunFailed
 from ckio.model import Differentiable, ForwardingModel, optional, reached
 from ckio.platform.clock import Clock, WallClock
+from ckio.platform.readable import option
 from ckio.runner.space import MemorySpace, host_copy
 
 SHARE: Final = 0.006
@@ -283,7 +284,7 @@ class ReplayCheck:
             raise RunFailed(
                 f"{what}; it is reproducible up to rounding only, as sums are that threads, atomic"
                 " operations or ranks add in varying order; fix the order, or allow such"
-                " differences by --allow-rounding (in Python, allow_rounding=True)"
+                f" differences by {option('allow_rounding')}"
             )
         earlier = _EARLIER if step in self.earlier else ""
         raise RunFailed(f"{what}; the gradient may be wrong. {earlier}{cause()}{_REMEDY}")

@@ -267,7 +267,7 @@ def test_what_is_dead_where_it_stands_is_not_stored(tmp_path: Path) -> None:
 def test_a_walltime_that_brings_nothing_is_an_error_and_a_signal_is_not() -> None:
     nothing = StopPoint(7, 24, [], "it is full", further=False)
     assert isinstance(halted(WALLTIME, nothing), RunFailed)
-    assert "--walltime is too short" in str(halted(WALLTIME, nothing))
+    assert str(halted(WALLTIME, nothing)).startswith("walltime is too short: ")
     assert isinstance(halted("SIGTERM", nothing), Halted)
     assert isinstance(halted(WALLTIME, StopPoint(7, 24, [(x(7), "far")], "")), Halted)
 

@@ -54,6 +54,28 @@ def test_capacities_are_powers_of_two_of_the_present_one(platform: Path) -> None
     assert found["answer"] == f"Twice the memory would save {save:.0%}; half would cost {cost:.0%}."
 
 
+def test_capacities_are_left_out_between_two_with_equal_makespans() -> None:
+    """A fast second level for 20 checkpoints, so that more memory is of use only at the end."""
+    fast = Affine(latency=1e-6)
+    second = Level(name="nvme", capacity=20_000, write=fast, read=fast)
+    ram = Level(name="ram", capacity=4000)
+    plan = Planning("auto", CHAIN, Platform((ram, second), 1000), auto)
+    every = [1000 << power for power in range(7)]
+    whole = {row.capacity: row.makespan for row in sweep(plan, capacities=every).rows}
+    some = {row.capacity: row.makespan for row in sweep(plan).rows}
+    assert some.items() <= whole.items()
+    assert {1000, 2000, 4000, 8000, 64_000} <= some.keys()
+    for capacity in whole.keys() - some.keys():
+        less = min(some[it] for it in some if it < capacity)
+        more = max(some[it] for it in some if it > capacity)
+        assert more <= whole[capacity] <= less <= 1.001 * more
+    # With the fast level for all tapes, every capacity takes as long.
+    endless = replace(second, capacity=60_000)
+    flat = replace(plan, platform=Platform((replace(ram, capacity=64_000), endless), 1000))
+    capacities = [row.capacity for row in sweep(flat).rows]
+    assert capacities == [1000, 32_000, 64_000]
+
+
 def test_a_row_has_the_steps_and_the_bytes_of_its_plan(platform: Path) -> None:
     words = ("--capacity", "3000B", "--platform", platform)
     (row,) = answer("plan", *COSTS, *words, at=platform.parent)["points"]

@@ -1,6 +1,7 @@
 """A run of a kind that was measured before begins at once."""
 
 import json
+import signal
 import time
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import xxhash
 
-from ckio import Affine, ArrayModel, Chain, Job, Level, Platform
+from ckio import Affine, ArrayModel, Chain, Halted, Job, Level, Platform
 from ckio.adapters.registry import find_model
 from ckio.errors import BadInput
 from ckio.jobs.display import Display
@@ -200,6 +201,44 @@ def test_costs_by_which_a_run_was_far_off_are_forgotten(cache, predicted, measur
     assert (Known.of(kind(), 10).platform is not None) == stays
 
 
+class Slowing(Halving):
+    """Steps take as long as `seconds` says, and the process is asked to stop at one of them."""
+
+    seconds = 0.0
+    stops_at = -1
+
+    def step(self, state, i, /):
+        super().step(state, i)
+        time.sleep(self.seconds)
+        if i == self.stops_at:
+            signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(("seconds", "stays"), [(0.0, True), (0.02, False)])
+def test_a_stopped_run_judges_its_costs(tmp_path, cache, monkeypatch, seconds, stays):
+    job = Job(tmp_path / "run", model=Slowing, steps=STEPS, ram="1MiB", disk=tmp_path / "disk")
+    Job(tmp_path / "first", model=Slowing, steps=STEPS, ram="1MiB", disk=tmp_path / "disk").run()
+    monkeypatch.setattr(Slowing, "seconds", seconds)
+    monkeypatch.setattr(Slowing, "stops_at", 10)
+    with pytest.raises(Halted):
+        job.run()
+    assert any(cache.iterdir()) == stays
+
+
+@pytest.mark.parametrize(("seconds", "stays"), [(0.0, True), (0.02, False)])
+def test_a_resumed_run_judges_its_costs(tmp_path, cache, monkeypatch, seconds, stays):
+    job = Job(tmp_path / "run", model=Slowing, steps=STEPS, ram="1MiB", disk=tmp_path / "disk")
+    Job(tmp_path / "first", model=Slowing, steps=STEPS, ram="1MiB", disk=tmp_path / "disk").run()
+    monkeypatch.setattr(Slowing, "stops_at", 1)
+    with pytest.raises(Halted):
+        job.run()
+    assert any(cache.iterdir())
+    monkeypatch.setattr(Slowing, "stops_at", -1)
+    monkeypatch.setattr(Slowing, "seconds", seconds)
+    assert np.isfinite(job.run().functional)
+    assert any(cache.iterdir()) == stays
+
+
 def sealed(data: object) -> bytes:
     text = json.dumps(data)
     return f"{xxhash.xxh3_128_hexdigest(text.encode())}\n{text}".encode()
@@ -244,3 +283,26 @@ def test_the_code_of_two_functions_is_that_of_their_file(tmp_path):
 
     assert code_of(model("one")) != code_of(model("another"))
     assert code_of(partial(Burgers)) == code_of(Burgers)
+
+
+def test_modules_beside_a_model_are_part_of_its_code(tmp_path):
+    """`model.py` imports `law.py`, which imports the package `data`; nobody imports `other.py`."""
+    texts = {
+        "model.py": "import numpy\nfrom law import viscosity\n\ndef make(): ...\n",
+        "law.py": "def viscosity():\n    from .data import table\n",
+        "data/__init__.py": "table = 1\n",
+        "other.py": "",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    module = {"__name__": "model"}
+    exec(compile("def make(): ...", tmp_path / "model.py", "exec"), module)
+    before = code_of(module["make"])
+    (tmp_path / "other.py").write_text("changed = 1\n")
+    assert code_of(module["make"]) == before
+    for name in ("model.py", "law.py", "data/__init__.py"):
+        (tmp_path / name).write_text(texts[name] + "changed = 1\n")
+        assert code_of(module["make"]) != before
+        (tmp_path / name).write_text(texts[name])
+    assert code_of(module["make"]) == before

@@ -164,8 +164,8 @@ def test_a_result_says_that_it_was_read_and_when_it_was_computed(tmp_path: Path)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"steps": STEPS + 1}, "--steps is 41, the run has 40"),
-        ({"settings": {"scale": 2.0}}, "--set scale is 2.0, in the run it is 1.0"),
+        ({"steps": STEPS + 1}, "steps is 41, the run has 40"),
+        ({"settings": {"scale": 2.0}}, "settings scale is 2.0, in the run it is 1.0"),
         ({"control": {"rate": np.array(0.4)}}, "the controls of the model are different"),
         ({"model": partial(Misfit, rate=0.4)}, "the controls of the model are different"),
     ],
@@ -213,7 +213,7 @@ def _since(step: int, value: float, i: int) -> float:
 def test_rounding_between_processes_can_be_allowed(tmp_path: Path) -> None:
     small = partial(Misfit, scale=1.0 + 2**-52)
     job(tmp_path, partial(Misfit)).run()
-    with pytest.raises(BadInput, match=r"by rounding only, which --allow-rounding allows"):
+    with pytest.raises(BadInput, match=r"by rounding only, which allow_rounding=True allows"):
         job(tmp_path, small).run()
     job(tmp_path, small, allow_rounding=True).run()
     with pytest.raises(BadInput, match="x_1 of the model is different"):

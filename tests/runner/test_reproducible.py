@@ -135,7 +135,7 @@ def test_the_step_that_is_named_is_that_after_which_the_states_differ() -> None:
 @pytest.mark.usefixtures("time_enough")
 def test_states_that_differ_by_rounding_are_said_to_and_can_be_allowed() -> None:
     with pytest.raises(
-        RunFailed, match=r"'x' by .*reproducible up to rounding only.*--allow-round"
+        RunFailed, match=r"'x' by .*reproducible up to rounding only.*by allow_rounding=True"
     ):
         gradient(Threads())
     gradient(Reproducible(Threads(), allow_rounding=True))
