@@ -7,6 +7,8 @@ checksums of them, verifies these, and commits each so that a kill leaves it sou
 Every row runs in a process of its own, one after the other in each round, after a gradient of few
 steps in the same process. Its seconds are those of planning, of the model's steps, and of what is
 beside them: storage and bookkeeping. Memory is what the peak adds to a process that stands at x_0.
+The row "limit" has the steps of the fastest row of ckio alone. PETSc's trajectory, which wants a TS
+of its own, is in petsc_peer; a peer that is not installed is named, with the reason.
 
     python bench/peers.py [--grid 128] [--steps 1000] [--slots 20] [--disk 20] [--rounds 3]
 """
@@ -28,7 +30,7 @@ from typing import Any
 
 import numpy as np
 import record
-from peer_others import THEIRS
+from peer_others import THEIRS, WHERE
 from peer_rows import Row, Task, Work, ours, warm_up
 
 TOLERANCE = 1e-12
@@ -165,6 +167,8 @@ def table(task: Task, rows: Mapping[str, Figures], many: int) -> str:
     """Absolute figures, and in parentheses those relative to the fastest row of ckio."""
     best = best_of_ckio(rows)
     base = rows[best]
+    limit = base | {"seconds": base["steps"], "cpu": nan} | dict.fromkeys(("memory", "moved"), 0)
+    rows = {**rows, "limit": limit | dict.fromkeys(("planning", "beside"), 0)}
 
     def both(row: Figures, key: str, text: str) -> str:
         return f"{text} ({ratio(row, base, key):.2f})"
@@ -179,21 +183,24 @@ def table(task: Task, rows: Mapping[str, Figures], many: int) -> str:
             both(row, "forward", f"{row['forward']:.0f}"),
             both(row, "moved", f"{row['moved'] / 1e6:.0f}"),
             f"{row['error']:.0e}",
-            why_ahead(row, base) if not name.startswith("ckio") else "",
+            why_ahead(row, base) if not name.startswith(("ckio", "limit")) else "",
         ]
         for name, row in rows.items()
     ]
     room = f"{task.slots} slots in memory" + (f", {task.disk} in a directory" if task.disk else "")
     return (
         f"{room}, of {Work(task).nbytes / 1e6:.2f} MB; medians of {many} rounds;"
-        f" in parentheses, times '{best}'\n{record.columns(HEADER, cells)}"
+        f" in parentheses, times '{best}', whose planning and beside are"
+        f" {(base['planning'] + base['beside']) / base['steps']:.1%} of its steps\n"
+        f"{record.columns(HEADER, cells)}"
     )
 
 
 def tables(task: Task, many: int) -> str:
     """Without the slots in a directory, and with them."""
     names = [*filter(find_spec, THEIRS), *filter(find_spec, ("checkpoint_schedules",))]
-    peers = ", ".join(f"{name} {_version(name)}" for name in names) or "no peers installed"
+    missing = [f"not installed: {name} ({WHERE[name]})" for name in THEIRS if name not in names]
+    peers = ", ".join([*(f"{name} {_version(name)}" for name in names), *missing])
     parts = [
         f"vorticity, {task.grid} x {task.grid} cells, {task.steps} steps, J and gradient of all"
         f" rows equal; {peers}",
