@@ -8,6 +8,8 @@ Every row runs in a process of its own, one after the other in each round, after
 steps in the same process. Its seconds are those of planning, of the model's steps, and of what is
 beside them: storage and bookkeeping. Memory is what the peak adds to a process that stands at x_0.
 Directories are made in `--place`.
+The row "limit" has the steps of the fastest row of ckio alone. PETSc's trajectory, which wants a TS
+of its own, is in petsc_peer; a peer that is not installed is named, with the reason.
 """
 
 import os
@@ -25,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from bench import record
-from bench.peers.vorticity_others import THEIRS
+from bench.peers.vorticity_others import THEIRS, WHERE
 from bench.peers.vorticity_rows import Row, Task, Work, ours, warm_up
 
 TOLERANCE = 1e-12
@@ -141,6 +143,8 @@ def table(task: Task, rows: Mapping[str, Figures], many: int) -> str:
     """Absolute figures, and in parentheses those relative to the fastest row of ckio."""
     best = best_of_ckio(rows)
     base = rows[best]
+    limit = base | {"seconds": base["steps"], "cpu": nan} | dict.fromkeys(("memory", "moved"), 0)
+    rows = {**rows, "limit": limit | dict.fromkeys(("planning", "beside"), 0)}
 
     def both(row: Figures, key: str, text: str) -> str:
         return f"{text} ({ratio(row, base, key):.2f})"
@@ -161,14 +165,17 @@ def table(task: Task, rows: Mapping[str, Figures], many: int) -> str:
     room = f"{task.slots} slots in memory" + (f", {task.disk} in a directory" if task.disk else "")
     return (
         f"{room}, of {Work(task).nbytes / 1e6:.2f} MB; medians of {many} rounds;"
-        f" in parentheses, times '{best}'\n{record.columns(HEADER, cells)}"
+        f" in parentheses, times '{best}', whose planning and beside are"
+        f" {(base['planning'] + base['beside']) / base['steps']:.1%} of its steps\n"
+        f"{record.columns(HEADER, cells)}"
     )
 
 
 def tables(task: Task, many: int) -> str:
     """Without the slots in a directory, and with them."""
     names = [*filter(find_spec, THEIRS), *filter(find_spec, ("checkpoint_schedules",))]
-    peers = ", ".join(f"{name} {_version(name)}" for name in names) or "no peers installed"
+    missing = [f"not installed: {name} ({WHERE[name]})" for name in THEIRS if name not in names]
+    peers = ", ".join([*(f"{name} {_version(name)}" for name in names), *missing])
     parts = [
         f"vorticity, {task.grid} x {task.grid} cells, {task.steps} steps, J and gradient of all"
         f" rows equal; {peers}",

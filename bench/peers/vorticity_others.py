@@ -1,4 +1,4 @@
-"""The rows of `vorticity` that are others': by pyrevolve and by pyadjoint.
+"""The rows of `vorticity` that are others': by pyrevolve, by pyadjoint and by tlm_adjoint.
 
 Each is given its best deal. pyrevolve copies a state to a slot and from it. pyadjoint makes a new
 state in each step and holds references to states that nobody changes, so that it copies nothing to
@@ -6,7 +6,8 @@ slots in memory. What it holds is more than its slots: where a step is computed 
 back, its manager drops the state before the adjoint asks for it, and uses that of the program's
 own object. So the gradient is right only for programs that give each step an object of its own, as
 this one does, and these all stay. It is spared the derivative by the wind, which the model's own
-adjoint step adds up.
+adjoint step adds up. tlm_adjoint has arrays of JAX as variables, and is told that a step's adjoint
+reads the tape alone; it is spared the derivatives by the wind and by the state, too.
 """
 
 import importlib
@@ -188,4 +189,99 @@ def by_pyadjoint(work: Work) -> dict[str, Any]:
     return work.gradient()
 
 
-THEIRS: dict[str, Row] = {"pyrevolve": by_pyrevolve, "pyadjoint": by_pyadjoint}
+def by_tlm_adjoint(work: Work) -> dict[str, Any]:
+    """Maddison's own manager: his mixed schedule in memory, multistage where there is a disk."""
+    importlib.import_module("jax").config.update("jax_enable_x64", True)
+    peer = importlib.import_module("tlm_adjoint")
+    kinds = importlib.import_module("tlm_adjoint.checkpoint_schedules")
+    task, names = work.task, (TAPE, tuple(name for name in work.state if name not in TAPE))
+    spaces = [peer.VectorSpace(sum(work.state[name].size for name in part)) for part in names]
+    zeros = [peer.Vector(space, space_type="conjugate_dual") for space in spaces]
+    for zero in zeros:
+        peer.var_assign(zero, 0.0)
+
+    def variables() -> list[Any]:
+        return list(map(peer.Vector, spaces))
+
+    def put(vectors: Any) -> None:
+        for vector, part in zip(vectors, names, strict=True):
+            flat = np.concatenate([work.state[name].ravel() for name in part])
+            peer.var_set_values(vector, flat)
+
+    def get(vectors: Any, into: Arrays) -> None:
+        for vector, part in zip(vectors, names, strict=False):
+            flat, begin = np.asarray(vector.vector), 0
+            for name in part:
+                into[name].reshape(-1)[:] = flat[begin : begin + into[name].size]
+                begin += into[name].size
+
+    class Step(peer.Equation):  # type: ignore[misc,name-defined]
+        """Its adjoint is `work.adjoint`, changed in place: of others, only that they are not 0."""
+
+        def __init__(self, new: Any, old: Any, i: int) -> None:
+            super().__init__(new, [*new, *old], nl_deps=old[:1], ic=False, adj_ic=False)
+            self.i = i
+
+        def forward_solve(self, X: Any, deps: Any = None) -> None:  # noqa: N803
+            get((self.dependencies() if deps is None else deps)[2:], work.state)
+            work.step(work.state, self.i)
+            put(X)
+
+        def adjoint_jacobian_solve(self, adj_X: Any, nl_deps: Any, B: Any) -> Any:  # noqa: N803
+            get(nl_deps, tape)
+            work.back(tape, self.i)
+            return B
+
+        def subtract_adjoint_derivative_actions(self, _x: Any, _nl: Any, dep_Bs: Any) -> None:  # noqa: N803
+            for index, right in dep_Bs.items():
+                right.sub(zeros[index - 2])
+
+    class End(peer.Equation):  # type: ignore[misc,name-defined]
+        def __init__(self, value: Any, state: Any) -> None:
+            super().__init__(value, [value, *state], nl_deps=[], ic=False, adj_ic=False)
+
+        def forward_solve(self, X: Any, deps: Any = None) -> None:  # noqa: N803
+            work.seed(work.state)
+            peer.var_assign(X, work.functional)
+
+        def adjoint_jacobian_solve(self, adj_X: Any, nl_deps: Any, B: Any) -> Any:  # noqa: N803
+            return B
+
+        def subtract_adjoint_derivative_actions(self, _x: Any, _nl: Any, dep_Bs: Any) -> None:  # noqa: N803
+            for index, right in dep_Bs.items():
+                right.sub(zeros[index - 1])
+
+    def schedule() -> Any:
+        if task.disk:
+            kind, slots = kinds.MultistageCheckpointSchedule, (task.slots, task.disk)
+            return kind(task.steps, *slots, trajectory="maximum")
+        return kinds.MixedCheckpointSchedule(task.steps, task.slots, storage="RAM")
+
+    tape = copied(work.state, TAPE)
+    made = work.planned(schedule)
+    peer.reset_manager(lambda: made, {"path": task.place})
+    peer.start_manager()
+    state = first = variables()
+    put(first)
+    for i in range(task.steps):
+        old, state = state, variables()
+        Step(state, old, i).solve()
+        if i < task.steps - 1:
+            peer.new_block()
+    value = peer.Float(0.0)
+    End(value, state).solve()
+    peer.stop_manager()
+    peer.compute_gradient(value, first)
+    return work.gradient()
+
+
+THEIRS: dict[str, Row] = {
+    "pyrevolve": by_pyrevolve,
+    "pyadjoint": by_pyadjoint,
+    "tlm_adjoint": by_tlm_adjoint,
+}
+WHERE = {
+    "pyrevolve": "ckio[peers]",
+    "pyadjoint": "ckio[peers]",
+    "tlm_adjoint": "from its repository, as the package index has none; it also needs JAX and MPI",
+}

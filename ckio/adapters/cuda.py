@@ -128,6 +128,9 @@ class _CudaMemory(Ram):
         self._stream, self.space = CopyStream(device), CudaSpace(device)
         super().__init__(capacity=capacity)
 
+    def prepare(self, key: Key, layout: Layout, count: int, /) -> None:
+        """Make no slots: those that are not reserved may not be needed, but would use memory."""
+
     def gather(self, into: Any, data: Buffers, /) -> None:
         self._stream.copy(_cut(into, data))
 

@@ -119,6 +119,11 @@ class FreeSlots(Generic[S]):
             self._of(size)
         self._reserved(sizes)
 
+    def prepare(self, nbytes: int, count: int, /) -> None:
+        """Make `count` slots for `nbytes` all at once, less those that exist; reserve none."""
+        for size, lacking in self.lacking({nbytes: count}).items():
+            self._more(size, lacking, ahead=False)
+
     def _reserved(self, sizes: Mapping[int, int]) -> None:
         wanted = self._wanted(sizes)
         for size, slots in self._sizes.items():

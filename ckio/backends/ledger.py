@@ -5,7 +5,7 @@ The ledger does the bookkeeping that all levels share. Each level itself knows w
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from ckio.actions import Buffers, Key, Layout
@@ -175,11 +175,9 @@ class Ledger(Generic[Place]):
     def _remember(self, layout: Layout) -> Form:
         if len(self._forms) >= _REMEMBERED:
             self._forms.clear()
-        # `form_of` is cached and may return a form with an equal layout object. The id of a layout
-        # is remembered only if the form keeps this very object alive.
-        form = form_of(layout)
-        if form.layout is layout:
-            self._forms[id(layout)] = form
+        # `form_of` is cached and may return a form with an equal layout object. The form that is
+        # remembered keeps this very object alive, so that its id stays valid.
+        form = self._forms[id(layout)] = replace(form_of(layout), layout=layout)
         return form
 
     def _listed(self) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
+from ckio.backends.forms import form_of
 from ckio.backends.freeslots import FreeSlots
 from ckio.backends.ledger import Entry, Ledger
 from ckio.backends.payload import digest, gather, scatter
@@ -103,6 +104,9 @@ class Ram(Backend):
         _check_memory(sum(size * count for size, count in lacking.items()))
         self._free.reserve(sizes)
 
+    def prepare(self, key: Key, layout: Layout, count: int, /) -> None:
+        self._free.prepare(form_of(layout).nbytes, count)
+
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         with self._turn:
             form = self._ledger.admit(key, layout, data)
@@ -115,7 +119,8 @@ class Ram(Backend):
         with self._turn:
             form = self._ledger.admit(key, layout, data)
         verified = digest(data) if self._checksum else b""
-        self._ledger.enter(key, Entry(form, tuple(data), verified))
+        views = data if isinstance(data, tuple) else tuple(data)
+        self._ledger.enter(key, Entry(form, views, verified))
         return form.nbytes
 
     def layout(self, key: Key, /) -> Layout:
@@ -135,7 +140,8 @@ class Ram(Backend):
         entry = self._ledger.find(key)
         if isinstance(entry.place, MemorySlot):
             return None
-        self._verify(key, entry, entry.place)
+        if self._checksum:
+            self._verify(key, entry, entry.place)
         return entry.place
 
     def discard(self, key: Key, /) -> None:

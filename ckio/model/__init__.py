@@ -204,6 +204,7 @@ class Handing(Protocol):
 
         The model only reads this memory. The one exception is the adjoint step that consumes a
         tape, which may overwrite it: if a level still stores that tape, a copy is loaded before.
+        If the level passes the very object that `give` has returned, the model may know its arrays.
         Raises BadInput if `data` is not a checkpoint of this model,
         which is then unchanged.
         """

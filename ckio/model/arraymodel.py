@@ -19,6 +19,7 @@ from ckio.model.arrays import (
     ByteViews,
     Spares,
     Tapes,
+    Views,
     as_bytes,
     copies,
     copy,
@@ -184,6 +185,7 @@ class ArrayModel(ABC):
             adjoint=self._adjoint,
             units=self.units,
         )
+        self._has_flows = flow is not None and not isinstance(flow, Step)  # one for each step
         self._tapes = Tapes({name: self._state[name] for name in self._checkpoints.tape})
         # The adjoint also reads arrays that are on no tape: those in `_scratch` are computed for
         # each step, and the others are state arrays that no step overwrites.
@@ -377,8 +379,10 @@ class ArrayModel(ABC):
             raise RunFailed(_used("adjoint", self._adjoint_at, end))
         for i in reversed(range(begin, end)):
             try:
-                tape = self._tape_of(i)
-                self._in_place(self.adjoint_step, self._adjoint.cotangent, tape, i)
+                tape, cotangent = self._tape_of(i), self._adjoint.cotangent
+                returned: object = self.adjoint_step(cotangent, tape, i)
+                if returned is not None:
+                    self._refuse(self.adjoint_step, returned)
             except Exception as error:
                 error.add_note(f"(adjoint of step {i})")
                 raise
@@ -386,7 +390,8 @@ class ArrayModel(ABC):
             self._adjoint_at = i
             if i == 0:
                 self._in_place(self.adjoint_start, self._adjoint.cotangent)
-            self._report(i)
+            if self.on_step is not None:
+                self.on_step(i)
 
     def dump(self, key: Key, /) -> Buffers:
         match key.kind:
@@ -450,11 +455,13 @@ class ArrayModel(ABC):
         return frozenset((Kind.TAPE,))
 
     def give(self, key: Key, slot: Callable[[int], memoryview], /) -> Buffers:
-        names, arrays = self._checkpoints.names(key), self._tapes.give(key.step, slot)
-        return [as_bytes(arrays[name]) for name in names]
+        return self._tapes.give(key.step, slot)
 
     def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
         self._check_layout(key, layout)
+        if isinstance(data, Views):
+            self._tapes.take(key.step, data.arrays)
+            return
         arrays = Arrays(
             {
                 field.name: np.ndarray(field.shape, field.dtype, view)
@@ -497,9 +504,9 @@ class ArrayModel(ABC):
                 " reversed"
             )
         tape = self._tapes.to_spend(i)
+        if len(tape) == len(self._needed) and not self._scratch:
+            return tape  # it has all arrays, as it has no others
         elsewhere = [n for n in self._state if n in self._needed and n not in tape]
-        if not self._scratch and not elsewhere:
-            return tape
         self.make_start()
         every = Arrays({**{n: self._state[n] for n in elsewhere}, **tape, **self._scratch})
         for name in self._scratch:
@@ -516,24 +523,31 @@ class ArrayModel(ABC):
         return array
 
     def _forward(self, begin: int, end: int, tapes: Tapes | None = None) -> int:
-        self._depart(begin)
+        if self._started and not self._stale and begin == self._step:
+            self._compute_due()
+        else:
+            self._depart(begin)
         for i in range(begin, end):
             ends: object = self.finished(self._state, i)
             if ends is not False and self._is_true(ends, i):
                 return i
-            self._checkpoints.check_known(i)
+            if self._has_flows:
+                self._checkpoints.check_known(i)
             if tapes is not None:
                 tapes.keep(i, self._state)
             if tapes is not None and i == end - 1 and self.records_late:
                 self._step, self._due = end, True
             else:
                 self._compute(i)
-            self._report(i + 1)
+            if self.on_step is not None:
+                self.on_step(i + 1)
         return end
 
     def _compute(self, i: int) -> None:
         try:
-            self._in_place(self.step, self._state, i)
+            returned: object = self.step(self._state, i)
+            if returned is not None:
+                self._refuse(self.step, returned)
         except Exception as error:
             error.add_note(f"(step {i})")
             raise
@@ -593,14 +607,13 @@ class ArrayModel(ABC):
         Arrays that a method returns, instead of changing its arguments in place, would be lost.
         """
         if (returned := change(*arguments)) is not None:
-            raise RunFailed(
-                f"{type(self).__name__}.{change.__name__} returned {describe(returned)}; it"
-                " must change its arrays in place and return nothing"
-            )
+            self._refuse(change, returned)
 
-    def _report(self, i: int) -> None:
-        if self.on_step is not None:
-            self.on_step(i)
+    def _refuse(self, change: Callable[..., object], returned: object) -> NoReturn:
+        raise RunFailed(
+            f"{type(self).__name__}.{change.__name__} returned {describe(returned)}; it must"
+            " change its arrays in place and return nothing"
+        )
 
     def make_start(self) -> None:
         """Compute x_0 by `start`, unless the state has values already."""

@@ -105,6 +105,21 @@ class Arrays(dict[str, NDArray[Any]]):
     __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
 
+class Views(tuple[memoryview, ...]):
+    """The bytes of named arrays, from which the arrays themselves can be had again."""
+
+    arrays: Arrays
+
+    @staticmethod
+    def of(arrays: Arrays, data: Iterable[memoryview] | None = None, /) -> "Views":
+        views = Views(map(as_bytes, arrays.values()) if data is None else data)
+        views.arrays = arrays
+        return views
+
+    def __reduce__(self) -> tuple[Callable[[Arrays], "Views"], tuple[Arrays]]:
+        return Views.of, (self.arrays,)
+
+
 def check_unmasked(what: str, array: object, /) -> None:
     """Raise BadInput, with `what` as the subject, for a masked array with masked elements."""
     if np.ma.is_masked(array):
@@ -223,9 +238,13 @@ class Tapes:
         # In one piece of memory the widest types come first, so that each array is aligned.
         ends = accumulate((array.nbytes for array in _widest_first(like).values()), initial=0)
         begins = dict(zip(_widest_first(like), ends, strict=False))
-        self._places = {name: (form, begins[name]) for name, form in self._forms.items()}
+        self._places = [
+            (name, array.shape, array.dtype, begins[name], begins[name] + array.nbytes)
+            for name, array in like.items()
+        ]
         self._nbytes = sum(array.nbytes for array in like.values())
         self._slots = self._allocated(1)  # the model's own memory, for one tape each
+        self._first: Views | None = None  # the views of the first of them, if it was made by `give`
         self._shared: Arrays | None = None  # the tape of a single step in shared memory
         self._given = False  # whether a level relies on the values in `_shared`
         self._begin = self._end = 0  # the span of steps whose tapes are in the register
@@ -277,7 +296,7 @@ class Tapes:
         self._end = min(self._end, step)
         self._shared = None
         if step == 0:  # nothing is recorded any more, so memory of a level can be released
-            self._slots = self._allocated(1)
+            self._slots, self._first = self._allocated(1), None
 
     def read(self, step: int | None, names: Iterable[str], /) -> Arrays:
         """Return the arrays that are to be exchanged with those read from a checkpoint.
@@ -289,7 +308,7 @@ class Tapes:
             self._end = self._begin
             self._read.update(names)
             return self._in_parts()
-        self._begin, self._end = step, step + 1
+        self._begin, self._end, self._first = step, step + 1, None
         return self._slots[0]
 
     def take(self, step: int, arrays: Arrays, /) -> None:
@@ -297,16 +316,19 @@ class Tapes:
         self._begin, self._end = step, step + 1
         self._shared, self._given = arrays, False
 
-    def give(self, step: int, slot: Callable[[int], memoryview], /) -> Arrays:
+    def give(self, step: int, slot: Callable[[int], memoryview], /) -> Views:
         """Return the tape of a step, in memory into which nothing is recorded any more.
 
         Memory that is shared already is not given again: the tape is copied.
         """
-        tape, memory = self.of(step), self._memory(slot)
-        if self._shared is None and (self._begin, self._end) == (step, step + 1):
-            self._slots[0], self._shared, self._given = memory, tape, True
-            return tape
-        for name, array in memory.items():
+        memory = self._memory(slot)
+        if self._shared is None and self._begin == step == self._end - 1:
+            given = self._first or Views.of(self._slots[0])
+            self._slots[0], self._first = memory.arrays, memory
+            self._shared, self._given = given.arrays, True
+            return given
+        tape = self.of(step)
+        for name, array in memory.arrays.items():
             np.copyto(array, tape[name])
         return memory
 
@@ -322,18 +344,19 @@ class Tapes:
         for name, array in self._slots[0].items():
             np.copyto(array, shared[name])
 
-    def _memory(self, slot: Callable[[int], memoryview]) -> Arrays:
+    def _memory(self, slot: Callable[[int], memoryview]) -> Views:
         """Return memory for the tape of a step: a slot of a level, or else newly allocated."""
         try:
             memory = slot(self._nbytes)
         except StorageError:
-            return self._allocated(1)[0]
-        arrays = Arrays(
-            {name: np.ndarray(*form, memory, begin) for name, (form, begin) in self._places.items()}
-        )
-        if all(array.flags.aligned for array in arrays.values()):
-            return arrays
-        return self._allocated(1)[0]
+            return Views.of(self._allocated(1)[0])
+        arrays, data = dict[str, NDArray[Any]](), []
+        for name, shape, dtype, begin, end in self._places:
+            arrays[name] = np.ndarray(shape, dtype, memory, begin)
+            data.append(memory[begin:end])
+            if not arrays[name].flags.aligned:
+                return Views.of(self._allocated(1)[0])
+        return Views.of(Arrays(arrays), data)
 
     def _in_parts(self) -> Arrays:
         if self._parts is None:

@@ -205,17 +205,19 @@ class Performer:
         self._backends = levels_for(model, backends)
         if not all(backend.lossless for backend in self._backends):
             cast("Reproducible", model).replay_check.stop()
-        self._handing = model if isinstance(model, Handing) else None
+        self._handing = cast("Handing", model)  # used only for the kinds that it hands over
         self._handed = handed_by(model)
         self._keeping = [it if self._handed and it.keeps else None for it in self._backends]
         self._taken: tuple[Key, int] | None = None  # the tape in the register, and its level
 
     def advance(self, begin: int, end: int, /) -> int:
-        return _arrived("advance", self._model.advance(begin, end), begin, end)
+        step = self._model.advance(begin, end)
+        return 0 if step is end else _arrived("advance", step, begin, end)
 
     def record(self, begin: int, end: int, /) -> int:
         self._taken = None
-        return _arrived("record", self._model.record(begin, end), begin, end)
+        step = self._model.record(begin, end)
+        return 0 if step is end else _arrived("record", step, begin, end)
 
     def reverse(self, begin: int, end: int, /) -> int:
         if self._taken is not None:
@@ -224,21 +226,21 @@ class Performer:
         return 0
 
     def write(self, key: Key, level: int, /) -> int:
-        model, memory = self._hands_over(key), self._keeping[level]
-        layout = self._model.layout(key)
-        if model is None or memory is None:
+        memory, layout = self._keeping[level], self._model.layout(key)
+        if memory is None or key.kind not in self._handed or key.name:
             return self._backends[level].write(key, layout, self._model.dump(key))
-        return memory.keep(key, layout, model.give(key, memory.slot))
+        return memory.keep(key, layout, self._handing.give(key, memory.slot))
 
     def read(self, key: Key, level: int, /) -> int:
-        backend, model, memory = self._backends[level], self._hands_over(key), self._keeping[level]
-        layout = backend.layout(key)
-        if model is not None and memory is not None and (data := memory.kept(key)) is not None:
-            model.take(key, layout, data)
-            if key.kind is Kind.TAPE:
-                self._taken = key, level
-            return sum(view.nbytes for view in data)
-        return self._load(key, level)
+        memory = self._keeping[level]
+        if memory is None or key.kind not in self._handed or key.name:
+            return self._load(key, level)
+        if (data := memory.kept(key)) is None:
+            return self._load(key, level)
+        self._handing.take(key, memory.layout(key), data)
+        if key.kind is Kind.TAPE:
+            self._taken = key, level
+        return sum(map(len, data))
 
     def _load(self, key: Key, level: int) -> int:
         """Read a checkpoint into memory of the model's own."""
@@ -316,15 +318,15 @@ def in_turn(
         Function that returns the error to raise if `stop` returns True before this piece of the
         row with this number.
     """
-    cut, stop = (_whole, _never) if stop is None else (Pace(_common(stop, clock)).pieces, stop)
+    cut = None if stop is None else Pace(_common(stop, clock)).pieces
     spans = performer.advance, performer.record, performer.reverse
     accesses = performer.write, performer.read, performer.discard
     now = clock.now
     origin = now()
     for number, row in rows:
         start = now() - origin
-        for piece in cut(row):
-            if stop():
+        for piece in (row,) if cut is None else cut(row):
+            if stop is not None and stop():
                 raise stopped(number, piece)
             op, kind, level, begin, end, name = piece
             try:
@@ -400,14 +402,6 @@ class DeferredStop:
 
     def __call__(self) -> bool:
         return self._ready() and self._stop()
-
-
-def _whole(row: Row) -> tuple[Row]:
-    return (row,)
-
-
-def _never() -> bool:
-    return False
 
 
 def _common(stop: Stop, clock: Clock) -> Clock:

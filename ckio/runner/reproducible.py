@@ -336,6 +336,7 @@ class Reproducible(ForwardingModel):
         is_alone: bool = True,
     ) -> None:
         super().__init__(model)
+        self.layout, self.dump = model.layout, model.dump  # type: ignore[method-assign]
         self.replay_check = self._seen = replay or ReplayCheck(allow_rounding=allow_rounding)
         self._is_on = True
         self._late, self._restarts = optional(model).records_late, optional(model).tape_restarts
