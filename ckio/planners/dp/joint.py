@@ -52,6 +52,9 @@ the second that it takes to be loaded."""
 _BLOCK: Final = 1 << 16
 """Numbers in a block of rows: half a megabyte, which stays in the cache of a processor."""
 
+_TOGETHER: Final = 512
+"""Sums that are compared by one operation of NumPy: less than four kilobytes."""
+
 _MOST_COMPARED: Final = 5e8
 """The most comparisons in a plan on all levels together: one or two seconds."""
 
@@ -173,7 +176,7 @@ def solve(spaces: Sequence[Space], nearer: Costs, /, *, move: float) -> JointTab
     Costs are whole numbers if those of `nearer` are.
     """
     infinite = _INFINITE[nearer.dtype.kind]
-    unstored = np.full((rows(spaces), len(nearer)), infinite, nearer.dtype)
+    unstored = np.full((len(nearer), rows(spaces)), infinite, nearer.dtype).T  # n by n in memory
     unstored[:-1] = nearer
     outer = np.full((len(spaces), *unstored.shape), infinite, nearer.dtype)
     outer_tape = np.empty((0, *unstored.shape), nearer.dtype)
@@ -213,38 +216,55 @@ def fill(table: JointTable, costs: Costs, move: float, /, *, first: int = 1) -> 
 
 
 def _fill_rows(table: JointTable, here: slice, costs: Costs, move: float, first: int) -> None:
-    unstored, outer, longest = (
-        table.unstored,
-        table.outer[:, here],
-        table.unstored.shape[1] - 1,
-    )
-    taped, outer_tape = table.taped, table.outer_tape[:, here]
+    """Fill a block of rows.
+
+    Local arrays have a row for each n, so that the sums for one n are next to each other in memory.
+    `inner` and `own`, which are P, are in descending order of n, as the sums need them.
+    """
+    infinite, longest = _INFINITE[table.unstored.dtype.kind], table.unstored.shape[1] - 1
+    unstored, taped = table.unstored.T, table.taped.transpose(0, 2, 1)
     restarts, tapes = table.after_restart[:, here], table.after_tape[:, here]
-    # P(n, F - a e_k) in descending order of n, so that both terms have the same order in memory.
-    inner = [unstored[restart, ::-1] for restart in restarts]
-    own = unstored[here, ::-1].copy()
-    sums = np.empty_like(outer[0])
+    width = here.stop - here.start
+    together = max(1, _TOGETHER // width)
+
+    def columns(known: Costs) -> Costs:
+        """Return a function of n, which is infinite where it is not known."""
+        values = np.full((longest + 1 + together, width), infinite, unstored.dtype)
+        values[: len(known)] = known
+        return values
+
+    inner = [columns(unstored[::-1, restart]) for restart in restarts]
+    outer = [columns(each.T[:first, here]) for each in table.outer]
+    own, outer_tape = (
+        columns(unstored[::-1, here]),
+        [columns(each.T[:first, here]) for each in table.outer_tape],
+    )
+    sums = np.empty_like(own)
+
+    def least(inner: Costs, outer: Costs, n: int) -> Costs:
+        """Return the least inner(n - j) + outer(j) for 0 < j < n."""
+        begin, count = longest - n + 1, -(-n // together) * together  # outer is infinite from n
+        np.add(inner[begin : begin + count], outer[1 : count + 1], out=sums[:count])
+        some = np.minimum.reduce(sums[:count].reshape(-1, together * width))
+        return np.minimum.reduce(some.reshape(-1, width))
+
     for n in range(first, longest + 1):
-        row, stored = unstored[here, n], list[Any]()
+        row, stored = unstored[n, here], list[Any]()
         for k, (write, _, tape, _) in enumerate(costs):
-            np.minimum(row, tape + taped[k, tapes[k], n - 1], out=row)
-            stored.append(row)
-            if (most := n - 1 if table.spaces[k].to_the_last else n - 2) > 0:
-                begin = longest - n + 1
-                terms = inner[k][:, begin : begin + most], outer[k, :, 1 : most + 1]
-                stored[k] = np.add(*terms, out=sums[:, :most]).min(axis=1)
-                np.minimum(row, write + stored[k], out=row)
+            np.minimum(row, tape + taped[k, n - 1].take(tapes[k]), out=row)
+            stored.append(least(inner[k], outer[k], n))
+            np.minimum(row, write + stored[k], out=row)
         for k in range(len(outer_tape)):
-            least = row
-            if n > 1:
-                terms = own[:, longest - n + 1 : longest], outer_tape[k, :, 1:n]
-                least = np.minimum(row, np.add(*terms, out=sums[:, : n - 1]).min(axis=1))
-            taped[k, here, n] = least
-            outer_tape[k, :, n] = n * move + costs[k, 3] + least
-        own[:, longest - n] = row
+            taped[k, n, here] = np.minimum(row, least(own, outer_tape[k], n))
+            outer_tape[k][n] = n * move + costs[k, 3] + taped[k, n, here]
+            own[longest - n] = row
         for k, (_, read, _, _) in enumerate(costs):
-            outer[k, :, n] = n * move + read + np.minimum(stored[k], row)
-            inner[k][:, longest - n] = unstored[restarts[k], n]
+            outer[k][n] = n * move + read + np.minimum(stored[k], row)
+            # Without j = n - 1, one step is never left.
+            reachable = n > 1 or table.spaces[k].to_the_last
+            inner[k][longest - n] = unstored[n].take(restarts[k]) if reachable else infinite
+    for whole, block in zip((*table.outer, *table.outer_tape), (*outer, *outer_tape), strict=True):
+        whole.T[first:, here] = block[first : longest + 1]
 
 
 def _after(spaces: Sequence[Space]) -> tuple[Numbers, Numbers]:
