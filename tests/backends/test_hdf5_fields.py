@@ -3,7 +3,6 @@
 import os
 import random
 import re
-import shutil
 import subprocess
 import sys
 from contextlib import closing
@@ -13,14 +12,13 @@ import h5py
 import numpy as np
 import pytest
 
-from ckio.actions import Field, Key, Kind, Layout
+from ckio.actions import Field, Layout
 from ckio.backends.compressed import Compressed
-from ckio.backends.contents import Stored
 from ckio.backends.files import Files
 from ckio.backends.forms import form_of
 from ckio.backends.hdf5 import Hdf5
 from ckio.compression import Zstd
-from ckio.testing import put, raw, x
+from ckio.testing import put, x
 
 from .common import OCEAN
 
@@ -85,23 +83,6 @@ def test_h5py_finds_each_field_of_each_slot(path: Path, slots: int) -> None:
     archive.close()
 
 
-def test_every_field_is_contiguous_and_is_where_the_listing_says(path: Path) -> None:
-    archive = Hdf5(path)
-    archive.prepare(x(0), OCEAN, 3)
-    data = some(OCEAN, 1)
-    archive.write(x(0), OCEAN, data)
-    archive.write(Key(Kind.TAPE, 0), raw(77), some(raw(77), 2))
-    (at,) = [it.spans for it in Hdf5.contents(path) if isinstance(it, Stored) and it.key == x(0)]
-    archive.close()
-    with h5py.File(path) as file:
-        assert set(file["tape-0"]) == {"keys", raw(77)[0].name}
-        for field, view, span in zip(OCEAN, data, at, strict=True):
-            dataset = file["restart-0"][field.name]
-            assert dataset.chunks is None
-            assert span == (dataset.id.get_offset(), view.nbytes)
-            assert dataset[0].tobytes() == view
-
-
 def test_what_the_documentation_shows_works(tmp_path: Path) -> None:
     layout: Layout = (Field("zeta", "<f8", (30, 40), "1/s"),)
     level = Compressed(Hdf5(tmp_path / "archive-RUN.h5"), Zstd())
@@ -127,23 +108,6 @@ def test_what_the_documentation_shows_works(tmp_path: Path) -> None:
             "x_3": True,
             "x_8": True,
         }
-
-
-@pytest.mark.parametrize("tool", ["h5dump", "h5repack"])
-def test_the_tools_of_hdf5_find_the_fields(path: Path, tool: str) -> None:
-    if shutil.which(tool) is None:
-        pytest.skip(f"{tool} is not installed")
-    archive = Hdf5(path)
-    archive.prepare(x(0), OCEAN, 66)
-    data = [some(OCEAN, step) for step in range(66)]
-    for step, fields in enumerate(data):
-        archive.write(x(step), OCEAN, fields)
-    archive.close()
-    name, copy = f"/restart-0/{OCEAN[0].name}", path.with_name("copy")
-    dump = ["-d", name, "-b", "LE", "-o", copy, path]
-    subprocess.run([tool, *(dump if tool == "h5dump" else [path, copy])], check=True)
-    found = copy.read_bytes() if tool == "h5dump" else h5py.File(copy)[name][:].tobytes()
-    assert found == b"".join(fields[0] for fields in data)
 
 
 # Space
