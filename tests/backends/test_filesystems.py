@@ -321,9 +321,6 @@ def test_a_disk_of_which_a_part_is_gone_gives_no_wrong_bytes(
     on_disk(system, tmp_path, body)
 
 
-# Whole runs
-
-
 # Places that change under an open level
 
 

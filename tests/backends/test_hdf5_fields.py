@@ -24,20 +24,6 @@ from .common import OCEAN
 
 ROOT = Path(__file__).parents[2]
 
-ODD: Layout = (
-    Field("scalar", "<f8", ()),
-    Field("odd", "|u1", (3,)),  # what follows does not begin on a word
-    Field("none", "<f8", (4, 0)),
-    Field("volume", ">f4", (2, 3, 5)),
-    Field("keys", "<i8", (2,)),
-    Field("pair", "(2,)<f4", (3,)),
-    Field("text", "<U3", (2,)),
-    Field("mask", "|b1", (7,)),
-    Field("deep", "<i2", (1,) * 31),
-    Field("deeper", "<i2", (1,) * 32),
-)
-NAMES = {field.name: field.name for field in ODD} | {"keys": "keys-2"}
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -50,37 +36,6 @@ def some(layout: Layout, seed: int) -> list[memoryview]:
 
 
 # What people read
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("slots", [1, 64, 65, 4097])
-def test_h5py_finds_each_field_of_each_slot(path: Path, slots: int) -> None:
-    archive = Hdf5(path)
-    archive.prepare(x(0), ODD, slots)
-    with h5py.File(path) as file:
-        for field in ODD:
-            dataset = file["restart-0"][NAMES[field.name]]
-            shape, dtype = (slots, *field.shape), np.dtype(field.dtype)
-            if field.name in ("text", "deeper"):  # HDF5 has no such type, or no more axes
-                shape, dtype = (slots, form_of((field,)).nbytes), np.dtype("u1")
-            assert (dataset.shape, dataset.dtype) == (shape, dtype)
-            never_used = dataset[...].tobytes()
-            assert never_used == bytes(len(never_used))
-    data = {step: some(ODD, step) for step in range(slots)}
-    for step in reversed(range(slots)):
-        archive.write(x(step), ODD, data[step])
-    with h5py.File(path) as file:
-        group = file["restart-0"]
-        assert set(group) == {"keys", *NAMES.values()}
-        held = group["keys"]["step"][:].tolist()
-        assert sorted(held) == list(range(slots))
-        for number, field in enumerate(ODD):
-            dataset = group[NAMES[field.name]]
-            assert dataset.attrs["name"] == field.name
-            expected = b"".join(data[step][number] for step in held)
-            assert (dataset[:].tobytes() if expected else b"") == expected
-            assert len(dataset) == slots
-    archive.close()
 
 
 def test_what_the_documentation_shows_works(tmp_path: Path) -> None:
