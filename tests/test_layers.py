@@ -145,19 +145,6 @@ def test_layers() -> None:
     assert {top(path) for path in modules()} == set(LAYER)
 
 
-def test_a_violation_is_told_by_file_and_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = ROOT / "sim" / "overlapped.py"
-    assert list(violations(path)) == []
-    monkeypatch.setitem(LAYER, "schedule", LAYER["sim"])
-    monkeypatch.setitem(HEAVY, "simpy", {"runner"})
-    monkeypatch.setitem(globals(), "KNOWN_TO_BACKENDS", re.compile(r"ckio\.overlap\.rules\."))
-    assert [sentence.partition("imports ")[2] for sentence in violations(path)] == [
-        "schedule, which is no lower layer",
-        "simpy, which is kept in ['runner']",
-        "the bytes of a level, which its backend alone knows",
-    ]
-
-
 def test_what_is_imported_first_needs_the_standard_library_alone() -> None:
     for name in ("errors.py", "cli/__init__.py"):
         libraries = {library.split(".")[0] for library in imported(ROOT / name)}

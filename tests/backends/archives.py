@@ -5,24 +5,17 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import h5py
-import numpy as np
 import pytest
 
-from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.actions import Buffers, Key, Layout
 from ckio.backends import encoded
 from ckio.backends.base import Backend
-from ckio.backends.contents import Damaged, Stored
+from ckio.backends.contents import Damaged
 from ckio.backends.files import Files
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5.slots import ROW
-from ckio.testing import get, put, x
-
-from .common import OCEAN
+from ckio.testing import get
 
 
 def everything(level: Backend, layout: Layout) -> dict[Key, bytes]:
@@ -104,26 +97,3 @@ def laid_over(base: bytes, writes: Iterable[tuple[int, bytes]]) -> bytes:
         image.extend(bytes(max(0, at + len(data) - len(image))))
         image[at : at + len(data)] = data
     return bytes(image)
-
-
-@cache
-def a_sound_archive() -> tuple[bytes, dict[Key, bytes], list[int]]:
-    """Its bytes, what it holds, and where a flipped bit must be found: rows and payload."""
-    with TemporaryDirectory() as place:
-        path = Path(place, "archive.h5")
-        archive = Hdf5(path)
-        archive.reserve({164: 2})
-        keys = [x(5), x(6), Key(Kind.TAPE, 1), x(7), Key(Kind.ADJOINT, 4)]
-        originals = {key: put(archive, key, OCEAN, seed=key.step) for key in keys}
-        archive.close()
-        with h5py.File(path) as file:
-            tables = [file[name]["keys"] for name in set(file) - {"README"}]
-            rows = [
-                (table.id.get_offset() + slot * ROW.itemsize, ROW.itemsize)
-                for table in tables
-                for slot in np.flatnonzero(table["state"] == b"stored").tolist()
-            ]
-        listed = [it for it in Hdf5.contents(path) if isinstance(it, Stored)]
-        spans = [*rows, *(span for it in listed for span in it.spans)]
-        live = [at for begin, nbytes in spans for at in range(begin, begin + nbytes)]
-        return path.read_bytes(), originals, live

@@ -8,7 +8,7 @@ its own `Files` through is tested by opening it in each of these states:
     level = Mine(tmp_path / "level", files=files)
     level.write(key, layout, data)
     files.note(key)                          # acknowledged: no crash from here on may lose it
-    for state in crashes(files.trace):
+    for state in crashes(files.trace, most=4):
         state.write(place)                   # then open place / "level" and look for state.notes
 
 The model of a failing machine, stricter than any file system we know: what a sync of a file covered
@@ -22,7 +22,6 @@ The idea is that of SQLite's crash tests and of ALICE (Pillai et al., OSDI 2014)
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path, PurePath
 from typing import Final, TypeAlias
 
@@ -35,9 +34,6 @@ SECTOR: Final = 512
 
 PAGE: Final = 4096
 """Bytes that a kill does not tear."""
-
-_ALL_SUBSETS: Final = 4
-"""Up to so many operations that no sync covers, each subset of them is a state."""
 
 _ROOT: Final = PurePath()
 
@@ -250,15 +246,14 @@ class State:
                 (root / path).write_bytes(data)
 
 
-def crashes(trace: Trace, /, *, most: int | None = None, seed: int = 0) -> Iterator[State]:
+def crashes(trace: Trace, /, *, most: int, seed: int = 0) -> Iterator[State]:
     """The states that a disk may be in after the machine failed during this.
 
     Parameters
     ----------
     most
         How many states to try after each operation by chance, besides those in which all that was
-        not synced is there, or is lost; None: each loss of one change, and each cut of one, alone
-        and among the others, every subset of few changes, and many subsets of more.
+        not synced is there, or is lost: one change lost, cut or alone, or any of them in any order.
     seed
         What the chance depends on.
 
@@ -371,21 +366,17 @@ def _prefixes(
 
 
 def _losses(
-    pending: Sequence[Change], most: int | None, dice: random.Random
+    pending: Sequence[Change], most: int, dice: random.Random
 ) -> Iterator[tuple[Sequence[Change], str]]:
     """What may be there of the changes that no sync covers, and how that is told."""
     yield pending, "all is there"
     yield (), f"{len(pending)} changes are lost"
-    if most is None:
-        yield from _one_by_one(pending)
-        yield from _subsets(pending, dice)
-    elif pending:
-        for _ in range(most):
-            yield _by_chance(pending, dice)
+    for _ in range(most if pending else 0):
+        yield _by_chance(pending, dice)
 
 
 def _by_chance(pending: Sequence[Change], dice: random.Random) -> tuple[Sequence[Change], str]:
-    """One of those that `_one_by_one` and `_subsets` think of."""
+    """One change cut, lost, or alone there; or some of all, in any order."""
     at = dice.randrange(len(pending))
     change, parts = pending[at], list(_parts(pending[at]))
     match dice.randrange(3):
@@ -397,29 +388,6 @@ def _by_chance(pending: Sequence[Change], dice: random.Random) -> tuple[Sequence
             return [kept], f"{kept} alone is there"
         case _:
             return _some(pending, dice)
-
-
-def _one_by_one(pending: Sequence[Change]) -> Iterator[tuple[Sequence[Change], str]]:
-    """Each change lost, alone, or cut."""
-    for at, change in enumerate(pending):
-        before, after, what = pending[:at], pending[at + 1 :], change
-        yield [*before, *after], f"{what} is lost"
-        yield [change], f"{what} alone is there"
-        for part in _parts(change):
-            yield [*before, part, *after], f"{part} is there of {what}"
-            yield [part], f"{part} alone is there of {what}"
-
-
-def _subsets(
-    pending: Sequence[Change], dice: random.Random
-) -> Iterator[tuple[Sequence[Change], str]]:
-    """Every subset of few changes; of many, some, with changes cut, and in any order."""
-    if len(pending) <= _ALL_SUBSETS:
-        for count in range(2, len(pending)):
-            for kept in combinations(pending, count):
-                yield kept, f"{count} of {len(pending)} changes are there"
-    for _ in range(2 * len(pending) if len(pending) > 1 else 0):
-        yield _some(pending, dice)
 
 
 def _some(pending: Sequence[Change], dice: random.Random) -> tuple[Sequence[Change], str]:

@@ -54,32 +54,6 @@ class TestAnyCodecInMemory(BackendTests):
         return Compressed(Ram(**limits), self.new())
 
 
-@pytest.mark.slow
-class TestAnyCodecInADirectory(TestAnyCodecInMemory):
-    durable = True
-
-    def make(self, tmp_path: Path, /, **limits: Any) -> Compressed:
-        return Compressed(Directory(tmp_path / "level", **limits), self.new())
-
-    reopen = make
-
-
-@pytest.mark.slow
-class TestAnyCodecInAnArchive(TestAnyCodecInMemory):
-    durable = True
-
-    def make(self, tmp_path: Path, /, **limits: Any) -> Compressed:
-        return Compressed(Hdf5(tmp_path / "archive.h5", **limits), self.new())
-
-    reopen = make
-
-
-@pytest.mark.slow
-class TestTwiceCompressed(BackendTests):
-    def make(self, tmp_path: Path, /, **limits: Any) -> Compressed:
-        return Compressed(Compressed(Ram(**limits), Zstd()), Zstd())
-
-
 def waves(step: int = 0) -> list[memoryview]:
     """A checkpoint that shrinks."""
     place = np.linspace(0.0, 1.0, 5000)
@@ -127,17 +101,6 @@ def test_a_ratio_must_be_positive() -> None:
     for ratio in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(BadInput, match="ratio"):
             Compressed(Ram(), Zstd(), ratio=ratio)
-
-
-def test_a_reopened_level_decodes_what_another_process_encoded(tmp_path: Path) -> None:
-    level = Compressed(Directory(tmp_path), Zstd(9))
-    level.write(x(0), WAVES, waves(3))
-    level.close()
-    level = Compressed(Directory(tmp_path), Zstd())
-    assert level.layout(x(0)) == WAVES
-    assert back(level, x(0)) == b"".join(waves(3))
-    level.remove()
-    assert not tmp_path.exists()
 
 
 def test_it_leaves_the_page_cache_where_the_level_underneath_has_one(tmp_path: Path) -> None:
@@ -211,21 +174,6 @@ def test_on_a_full_disk_what_shrinks_well_finds_its_reserved_slot(
         level.reserve({400_000: 9})
     assert back(level, x(1)) == b"".join(waves())
     assert back(level, x(2)) == b"".join(waves(2))
-    level.close()
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("make", CODECS)
-@pytest.mark.parametrize("backend", [Hdf5, Directory])
-def test_a_field_may_have_as_many_axes_as_numpy_allows(
-    tmp_path: Path, make: Callable[[], Codec], backend: Callable[..., Backend]
-) -> None:
-    """More than HDF5 has: an archive then has no datasets of it, and reads it all the same."""
-    deep: Layout = (Field("zeta", "<f8", (100, *(1,) * 39, 50)), Field("time", "<f8", ()))
-    level = Compressed(backend(tmp_path / "level.h5"), make())
-    assert level.write(x(0), deep, waves()) < 40_008
-    assert level.layout(x(0)) == deep
-    assert back(level, x(0)) == b"".join(waves())
     level.close()
 
 

@@ -18,7 +18,7 @@ from xxhash import xxh3_128_digest
 
 from ckio.actions import Buffers
 from ckio.backends.directory import Directory, direct
-from ckio.backends.directory.direct import PAGE, PIECE, Direct
+from ckio.backends.directory.direct import PAGE, Direct
 from ckio.backends.files import Files
 from ckio.testing import BackendTests, get, put, raw, x
 
@@ -120,36 +120,12 @@ def test_a_payload_fills_its_pages_and_touches_no_others(path: Path, fd: int) ->
         assert into == data
 
 
-@pytest.mark.parametrize("shift", [0, 16])
-def test_pieces_of_full_size_come_out(path: Path, fd: int, shift: int) -> None:
-    io = Direct(Files(), path.parent)
-    data = [filled(PIECE + PAGE, shift), filled(7), filled(PIECE, shift)]
-    into = [memory(len(view), shift) for view in data]
-    digest = io.write(fd, data, 0, checksum=True)
-    assert io.read(fd, into, 0, digest)
-    assert into == data
-
-
 @pytest.mark.usefixtures("small")
 def test_more_buffers_than_one_call_takes_come_out(path: Path, fd: int) -> None:
     io, data = Direct(Files(), path.parent), [filled(5, number % 3) for number in range(3000)]
     into = [memory(5) for _ in data]
     assert io.read(fd, into, PAGE, io.write(fd, data, PAGE, checksum=True))
     assert into == data
-
-
-@pytest.mark.usefixtures("small")
-def test_any_flipped_byte_is_seen_if_there_is_a_digest(path: Path, fd: int) -> None:
-    io, data = Direct(Files(), path.parent), [filled(10 * PAGE), filled(100)]
-    digest = io.write(fd, data, 0, checksum=True)
-    sound = path.read_bytes()
-    into = [memory(10 * PAGE), memory(100)]
-    for place in (0, PAGE, 4 * PAGE, 8 * PAGE - 1, 10 * PAGE, 10 * PAGE + 99):
-        path.write_bytes(sound[:place] + bytes([sound[place] ^ 1]) + sound[place + 1 :])
-        assert not io.read(fd, into, 0, digest)
-        assert io.read(fd, into, 0, b"")
-    path.write_bytes(sound)
-    assert io.read(fd, into, 0, digest)
 
 
 # What the system does not do
@@ -217,15 +193,6 @@ class TestDirectDirectory(BackendTests):
 
     def make(self, tmp_path: Path, /, **limits: Any) -> Directory:
         return Directory(tmp_path / "level", durability="direct", **limits)
-
-    reopen = make
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("small", "path")
-class TestDirectDirectoryInSmallBlocksOnAHastySystem(TestDirectDirectory):
-    def make(self, tmp_path: Path, /, **limits: Any) -> Directory:
-        return Directory(tmp_path / "level", durability="direct", files=_Hasty(), **limits)
 
     reopen = make
 

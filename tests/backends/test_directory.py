@@ -183,14 +183,6 @@ def test_a_layout_or_key_too_large_for_a_head_is_refused(tmp_path: Path) -> None
     level.close()
 
 
-def test_what_left_the_page_cache_is_read_back(tmp_path: Path) -> None:
-    level = Directory(tmp_path)
-    original = put(level, x(0), raw(100_000))
-    level.evict()
-    assert get(level, x(0), raw(100_000)) == original
-    level.close()
-
-
 def test_a_page_cache_that_keeps_a_file_is_an_error_with_the_name_of_the_level(
     tmp_path: Path,
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from installed import LOSSLESS, needs_zfp
 from numpy.typing import NDArray
@@ -21,16 +21,14 @@ from numpy.typing import NDArray
 from ckio.actions import Buffers, Field, Layout
 from ckio.backends import compressed
 from ckio.backends.compressed import Compressed, Workers
-from ckio.backends.encoded import MARK, blocks_of, is_marked, mark, sizes_in, unmark
+from ckio.backends.encoded import MARK, blocks_of, mark, sizes_in, unmark
 from ckio.backends.forms import form_of
 from ckio.backends.ram import Ram
 from ckio.compression import Codec, Zfp, Zstd
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 from ckio.testing import FLOW, buffers, get, put, raw, x
-from ckio.testing.codecs import blocks as any_blocks
 
 from .archives import blocks_of_at_most
-from .common import in_child
 
 WIDE: Layout = (
     Field("zeta", "<f8", (128, 129), "1/s"),
@@ -111,19 +109,6 @@ def test_rows_are_cut_evenly() -> None:
             assert blocks_of((Field("x", item, shape),))[0].shape == block
 
 
-def test_a_field_without_bytes_has_no_blocks() -> None:
-    layout = (
-        Field("a", "<f8", (1000, 1000)),
-        Field("empty", "<f8", (0, 5)),
-        Field("nothing", "|S0", (5,)),
-        Field("scalar", "<f8", ()),
-        Field("b", "<f4", (600_000,)),
-    )
-    with blocks_of_at_most(1 << 20):
-        assert [block.field for block in blocks_of(layout)] == [*[0] * 8, 3, *[4] * 3]
-    assert len(blocks_of(FLOW)) == 4
-
-
 # What comes back, and what is stored
 
 
@@ -172,25 +157,6 @@ def test_what_is_stored_says_what_it_is_and_begins_with_a_table() -> None:
         assert back.tobytes() == block.tobytes()
         begin += size
     assert begin == nbytes
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("make", LOSSLESS)
-@given(fields=st.lists(any_blocks(), max_size=4))
-@settings(suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow])
-def test_any_checkpoint_comes_back_bit_by_bit(
-    make: Callable[[], Codec], fields: list[NDArray[Any]]
-) -> None:
-    layout = tuple(Field(f"f{n}", a.dtype.str, a.shape) for n, a in enumerate(fields))
-    # With what makes any checkpoint smaller, so that it is not stored as it is.
-    layout, data = (*layout, *raw(100_000)), [a.tobytes() for a in (*fields, np.zeros(12_500))]
-    inner = Ram()
-    level, into = Compressed(inner, make()), [bytearray(len(part)) for part in data]
-    level.write(x(0), layout, list(map(memoryview, data)))
-    assert is_marked(inner.layout(x(0)))
-    assert level.layout(x(0)) == layout
-    level.read(x(0), list(map(memoryview, into)))
-    assert into == data
 
 
 # Lossy, or not
@@ -449,18 +415,6 @@ def test_threads_that_use_one_level_get_their_own_bytes() -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(there_and_back, range(24)))
-    level.close()
-
-
-def test_a_fork_has_threads_of_its_own() -> None:
-    level, data = Compressed(Ram(), Zstd(), threads=2), buffers(wide())
-    level.write(x(0), WIDE, data)
-
-    def body() -> None:
-        with pytest.raises(StorageError, match="fork"):
-            level.write(x(1), WIDE, data)
-
-    in_child(body)
     level.close()
 
 

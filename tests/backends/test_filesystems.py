@@ -19,13 +19,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from cli.commands import answer, ckio
-from cli.resumable import RESUME, killed, left, place, reference, words
+from cli.commands import ckio
 
 from ckio.actions import Key
 from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
-from ckio.backends.files import is_locked
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, CkioError, LevelFull, LevelInUse, StorageError
 from ckio.testing import get, put, raw, t, x
@@ -160,8 +158,7 @@ DIRECT = "test_direct.py::TestDirectDirectory"
 TESTS = (
     "test_directory.py::TestSyncedDirectory",
     "test_hdf5.py::TestSyncedArchive",
-    "test_directory_faults.py::test_a_kill_loses_nothing_that_was_committed",
-    "test_hdf5_kills.py::test_a_killed_writer_loses_nothing_and_leaves_nothing_torn",
+    "test_kills.py::test_a_killed_writer_loses_nothing_and_leaves_nothing_torn",
 )
 
 
@@ -180,32 +177,6 @@ def conform(place: Path, *tests: str) -> None:
 @EVERYWHERE
 def test_a_level_conforms_on_any_file_system(system: System, tmp_path: Path) -> None:
     on_disk(system, tmp_path, lambda disk: conform(disk.place, DIRECT, *TESTS))
-
-
-@pytest.mark.slow
-def test_a_level_conforms_on_a_file_system_of_a_program(tmp_path: Path) -> None:
-    def body() -> None:
-        behind, front = tmp_path / "behind", tmp_path / "front"
-        behind.mkdir()
-        front.mkdir()
-        command("bindfs", behind, front)
-        try:
-            conform(front, *TESTS)
-        finally:
-            command("umount", "-l", front)
-
-    with_own_mounts(body)
-
-
-def overlay(root: Path) -> Path:
-    """An overlay on a file system in memory."""
-    mount_small(root, "size=64m")
-    lower, upper, work, merged = (root / name for name in ("lower", "upper", "work", "merged"))
-    for directory in (lower, upper, work, merged):
-        directory.mkdir()
-    layers = f"lowerdir={lower},upperdir={upper},workdir={work}"
-    command("mount", "-t", "overlay", "overlay", "-o", layers, merged)
-    return merged
 
 
 # Room
@@ -350,31 +321,6 @@ def test_a_disk_of_which_a_part_is_gone_gives_no_wrong_bytes(
     on_disk(system, tmp_path, body)
 
 
-# Whole runs
-
-
-@pytest.mark.slow
-@EVERYWHERE
-@pytest.mark.parametrize("far", ["directory", "hdf5", "zstd"])
-def test_a_killed_run_goes_on_on_any_file_system(
-    system: System, far: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = reference(tmp_path, far)
-
-    def body(disk: Disk) -> None:
-        at = place(disk.place / "here", far)
-        killed(monkeypatch, at, "adjoint:17", *words())
-        assert "sound" in ckio("inspect", "run", "--verify", at=at).stdout
-        again = answer(*RESUME, at=at)
-        assert again["gradient"] == whole["gradient"]
-        assert left(at) == []
-        killed(monkeypatch, at, "adjoint:17", *words(into="run2"))
-        ckio("inspect", "run2", "--remove", "--yes", at=at)
-        assert left(at) == []
-
-    on_disk(system, tmp_path, body)
-
-
 # Places that change under an open level
 
 
@@ -424,32 +370,6 @@ def test_a_directory_that_was_unmounted_makes_nothing_in_the_mount_point(
     if shutil.which("umount") is None:
         pytest.skip("umount has to be installed")
     with_own_mounts(body)
-
-
-# Who holds a place
-
-
-@PLAIN
-@pytest.mark.parametrize("system", [None, "tmpfs", "overlay", *SYSTEMS[4:5]], ids=str)
-def test_it_is_seen_from_outside_that_a_level_is_open(
-    kind: Kind, system: System | str | None, tmp_path: Path
-) -> None:
-    def check(root: Path) -> None:
-        for _ in range(2):
-            level = kind.open(root)
-            assert is_locked(kind.place(root))
-            level.close()
-            assert not is_locked(kind.place(root))
-
-    def body() -> None:
-        if system == "tmpfs":
-            mount_small(tmp_path, "size=4m")
-        check(overlay(tmp_path) if system == "overlay" else tmp_path)
-
-    if isinstance(system, System):
-        on_disk(system, tmp_path, lambda disk: check(disk.place))
-    else:
-        with_own_mounts(body)
 
 
 # Names, links, modes, limits, clocks

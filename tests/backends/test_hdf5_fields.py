@@ -3,7 +3,6 @@
 import os
 import random
 import re
-import shutil
 import subprocess
 import sys
 from contextlib import closing
@@ -13,32 +12,17 @@ import h5py
 import numpy as np
 import pytest
 
-from ckio.actions import Field, Key, Kind, Layout
+from ckio.actions import Field, Layout
 from ckio.backends.compressed import Compressed
-from ckio.backends.contents import Stored
 from ckio.backends.files import Files
 from ckio.backends.forms import form_of
 from ckio.backends.hdf5 import Hdf5
 from ckio.compression import Zstd
-from ckio.testing import put, raw, x
+from ckio.testing import put, x
 
 from .common import OCEAN
 
 ROOT = Path(__file__).parents[2]
-
-ODD: Layout = (
-    Field("scalar", "<f8", ()),
-    Field("odd", "|u1", (3,)),  # what follows does not begin on a word
-    Field("none", "<f8", (4, 0)),
-    Field("volume", ">f4", (2, 3, 5)),
-    Field("keys", "<i8", (2,)),
-    Field("pair", "(2,)<f4", (3,)),
-    Field("text", "<U3", (2,)),
-    Field("mask", "|b1", (7,)),
-    Field("deep", "<i2", (1,) * 31),
-    Field("deeper", "<i2", (1,) * 32),
-)
-NAMES = {field.name: field.name for field in ODD} | {"keys": "keys-2"}
 
 
 @pytest.fixture
@@ -52,54 +36,6 @@ def some(layout: Layout, seed: int) -> list[memoryview]:
 
 
 # What people read
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("slots", [1, 64, 65, 4097])
-def test_h5py_finds_each_field_of_each_slot(path: Path, slots: int) -> None:
-    archive = Hdf5(path)
-    archive.prepare(x(0), ODD, slots)
-    with h5py.File(path) as file:
-        for field in ODD:
-            dataset = file["restart-0"][NAMES[field.name]]
-            shape, dtype = (slots, *field.shape), np.dtype(field.dtype)
-            if field.name in ("text", "deeper"):  # HDF5 has no such type, or no more axes
-                shape, dtype = (slots, form_of((field,)).nbytes), np.dtype("u1")
-            assert (dataset.shape, dataset.dtype) == (shape, dtype)
-            never_used = dataset[...].tobytes()
-            assert never_used == bytes(len(never_used))
-    data = {step: some(ODD, step) for step in range(slots)}
-    for step in reversed(range(slots)):
-        archive.write(x(step), ODD, data[step])
-    with h5py.File(path) as file:
-        group = file["restart-0"]
-        assert set(group) == {"keys", *NAMES.values()}
-        held = group["keys"]["step"][:].tolist()
-        assert sorted(held) == list(range(slots))
-        for number, field in enumerate(ODD):
-            dataset = group[NAMES[field.name]]
-            assert dataset.attrs["name"] == field.name
-            expected = b"".join(data[step][number] for step in held)
-            assert (dataset[:].tobytes() if expected else b"") == expected
-            assert len(dataset) == slots
-    archive.close()
-
-
-def test_every_field_is_contiguous_and_is_where_the_listing_says(path: Path) -> None:
-    archive = Hdf5(path)
-    archive.prepare(x(0), OCEAN, 3)
-    data = some(OCEAN, 1)
-    archive.write(x(0), OCEAN, data)
-    archive.write(Key(Kind.TAPE, 0), raw(77), some(raw(77), 2))
-    (at,) = [it.spans for it in Hdf5.contents(path) if isinstance(it, Stored) and it.key == x(0)]
-    archive.close()
-    with h5py.File(path) as file:
-        assert set(file["tape-0"]) == {"keys", raw(77)[0].name}
-        for field, view, span in zip(OCEAN, data, at, strict=True):
-            dataset = file["restart-0"][field.name]
-            assert dataset.chunks is None
-            assert span == (dataset.id.get_offset(), view.nbytes)
-            assert dataset[0].tobytes() == view
 
 
 def test_what_the_documentation_shows_works(tmp_path: Path) -> None:
@@ -127,23 +63,6 @@ def test_what_the_documentation_shows_works(tmp_path: Path) -> None:
             "x_3": True,
             "x_8": True,
         }
-
-
-@pytest.mark.parametrize("tool", ["h5dump", "h5repack"])
-def test_the_tools_of_hdf5_find_the_fields(path: Path, tool: str) -> None:
-    if shutil.which(tool) is None:
-        pytest.skip(f"{tool} is not installed")
-    archive = Hdf5(path)
-    archive.prepare(x(0), OCEAN, 66)
-    data = [some(OCEAN, step) for step in range(66)]
-    for step, fields in enumerate(data):
-        archive.write(x(step), OCEAN, fields)
-    archive.close()
-    name, copy = f"/restart-0/{OCEAN[0].name}", path.with_name("copy")
-    dump = ["-d", name, "-b", "LE", "-o", copy, path]
-    subprocess.run([tool, *(dump if tool == "h5dump" else [path, copy])], check=True)
-    found = copy.read_bytes() if tool == "h5dump" else h5py.File(copy)[name][:].tobytes()
-    assert found == b"".join(fields[0] for fields in data)
 
 
 # Space

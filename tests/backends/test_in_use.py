@@ -1,9 +1,6 @@
 """A level that this process uses itself is said to be its own, and garbage holds no lock."""
 
 import gc
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,22 +28,6 @@ def test_the_message_names_this_process(tmp_path: Path, kind: Any) -> None:
         kind(tmp_path / "ck.h5")
     level.close()
     kind(tmp_path / "ck.h5").close()
-
-
-@KINDS
-def test_the_message_names_another_process(tmp_path: Path, kind: Any) -> None:
-    code = (
-        f"from ckio import {kind.__name__}\nlevel = {kind.__name__}('ck.h5')\nprint(flush=True)\n"
-        "input()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
-        with pytest.raises(LevelInUse, match="in use by another process; wait for it"):
-            kind(tmp_path / "ck.h5")
-        other.communicate(b"\n")
 
 
 class Removed(Files):
@@ -88,19 +69,6 @@ def test_an_object_that_is_garbage_has_no_lock_and_keeps_its_checkpoints(
     del level
     gc.collect()
     assert descriptors() == before
-
-
-def test_a_fork_whose_copy_is_garbage_leaves_the_lock(tmp_path: Path) -> None:
-    for kind in (Directory, Hdf5):
-        level = kind(tmp_path / kind.__name__)
-        if (child := os.fork()) == 0:
-            del level
-            gc.collect()
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-        with pytest.raises(LevelInUse):
-            kind(tmp_path / kind.__name__)
-        level.close()
 
 
 def test_a_run_that_is_left_by_an_error_holds_nothing(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Any system call of a level fails, or does half: the level says which, and holds what it held.
 
-One workload, struck at its calls in turn: in the normal run at some of them with one fault each,
-under `slow` at each with all faults. Memory makes no such calls; its fault is in `test_faults`.
+One workload, struck at its calls in turn with one fault each. Memory makes no such calls.
 """
 
 import errno
@@ -12,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -273,12 +271,3 @@ def test_the_way_back_may_fail_too(kind: Kind, memory: Path) -> None:
     calls, _ = struck(kind, memory, {})
     for number in range(1, calls + 1, 11 if kind.compressed else 5):
         struck(kind, memory, {number: errno.EIO, number + 1: errno.EIO}, again=number % 2 == 0)
-
-
-@pytest.mark.slow
-@ALL
-def test_any_call_may_fail_in_any_way(kind: Kind, memory: Path) -> None:
-    calls, _ = struck(kind, memory, {})
-    for fault, number, again in product((*ERRORS, *SHORT), range(1, calls + 1), (False, True)):
-        for strikes in ({number: fault}, {number: fault, number + 1: errno.EIO}):
-            struck(kind, memory, strikes, again=again)

@@ -12,7 +12,6 @@ from example_models import EXAMPLES
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.cli import analyze
 from ckio.platform import Level, Platform
-from ckio.platform.readable import bytes_text
 
 MODELS = '''
 import numpy as np
@@ -138,14 +137,6 @@ def test_a_declaration_that_is_right(place: Path) -> None:
     assert "never: dead" in text
     assert "never: stays in place" in text
     assert "392 B with all arrays, 136 B needed (-65 %)" in text
-
-
-def test_the_text_says_what_the_figures_say(place: Path) -> None:
-    words = ("analyze", "paper:declared")
-    found, text = answer(*words, at=place), ckio(*words, at=place).stdout
-    lines = [line.split() for line in text.splitlines()]
-    for row in found["arrays"]:
-        assert [row["name"], *bytes_text(row["nbytes"]).split()] in [it[:3] for it in lines]
 
 
 def test_what_nobody_declared_is_observed_and_the_answer_declares_it(place: Path) -> None:

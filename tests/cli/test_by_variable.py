@@ -1,11 +1,7 @@
 """`ckio run --by-variable`: less is stored, the gradient is the same, even after kills."""
 
-import random
-import signal
-import time
 from pathlib import Path
 from typing import Any
-from unittest.mock import ANY
 
 import pytest
 from cli import resumable
@@ -120,65 +116,6 @@ def test_less_is_stored_and_the_gradient_is_the_same_to_the_last_bit(
 def test_what_goes_on_behind_the_steps_is_the_same_too(at: Path, whole: dict[str, Any]) -> None:
     ended = answer(*BY_VARIABLE, "--overlap", "write_behind=2,read_ahead=2", at=at)
     assert ended["gradient_digest"] == whole["gradient_digest"]
-
-
-def test_a_run_that_is_stopped_stores_where_it_stands_variable_by_variable(
-    at: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any]
-) -> None:
-    monkeypatch.setenv("WORK", str(at / "work"))
-    with monkeypatch.context() as here:
-        here.setenv("KILL", f"step:17:{int(signal.SIGTERM)}")
-        assert " stored on far" in ckio(*BY_VARIABLE, at=at, status=75).stderr
-    before = resumable.work(at)
-    resumed = answer(*RESUME, at=at)
-    assert resumed["gradient_digest"] == whole["gradient_digest"]
-    # Nothing on the way to x_17 is done again.
-    assert resumable.work(at) == before + resumed["forward_steps"] + STEPS
-    assert before + resumed["forward_steps"] <= whole["forward_steps"] + STEPS
-    assert left(at) == []
-
-
-def at_random(draw: random.Random, seconds: float) -> str:
-    """When a run is killed, or stopped: at a step, in a dump or the write after it, at any time."""
-    number = int(draw.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)))
-    moments = (
-        f"step:{draw.randint(1, 70)}:{number}:0",
-        f"adjoint:{draw.randint(1, 40)}:{number}:0",
-        f"dump:{draw.randint(1, 30)}:{number}:{draw.uniform(1e-6, 1e-3)}",
-        f"born:1:{number}:{draw.uniform(1e-3, 0.2)}",  # while it is planned what is left, or so
-        f"born:1:{number}:{draw.uniform(1e-3, seconds)}",
-    )
-    return draw.choice(moments)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("far", resumable.FAR)
-def test_however_often_a_run_is_killed_or_stopped_the_gradient_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any], far: str
-) -> None:
-    ended = 0
-    for seed in range(14):
-        draw = random.Random(f"{far} {seed}")
-        planner = draw.choice(("hrevolve", "mixed", "auto", "multistage"))
-        overlap = draw.choice(((), ("write_behind=1,read_ahead=1",), ("write_behind=3",)))
-        how = ("--planner", planner, "--every", draw.choice(("3s", "8s", "30s")))
-        more = ("--overlap", *overlap) if overlap else ()
-        begun = words("--by-variable", *how, *more, "--resume")
-        began = time.monotonic()
-        answer(*begun, at=place(tmp_path / f"timed-{seed}", far))
-        seconds = time.monotonic() - began
-        at = place(tmp_path / f"at-{seed}", far)
-        moments = [at_random(draw, seconds) for _ in range(draw.randint(2, 6))]
-        for kill in moments:
-            with monkeypatch.context() as here:
-                here.setenv("KILL", kill)
-                done = ckio(*begun, at=at, status=ANY)
-            assert done.returncode in {0, -9, -15, 75}, (begun, moments, done.stderr)
-            ended += done.returncode != 0
-        found = answer(*begun, at=at)
-        assert found["gradient_digest"] == whole["gradient_digest"], (begun, moments)
-        assert left(at) == []
-    assert ended >= 12  # came before the end of a run
 
 
 def test_what_has_to_be_known_of_the_model_and_its_steps(at: Path) -> None:

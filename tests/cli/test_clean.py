@@ -98,20 +98,6 @@ def test_one_run_is_removed_and_not_its_neighbours(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"beef", "ab-cafe.h5"}
 
 
-def test_files_that_only_look_like_ours_stay(tmp_path: Path) -> None:
-    leave(Directory(tmp_path / "cafe"))
-    place = tmp_path / "cafe"
-    (tmp_path / "target").write_text("far away")
-    like = [place / f"slots-{size}-v3.ckio" for size in (4096000, 12345, 8388608)]
-    like[0].write_bytes(os.urandom(9000))
-    like[1].touch()
-    like[2].symlink_to(tmp_path / "target")
-    with pytest.raises(StorageError, match="is not removed"):
-        leftovers.remove(Found(place, "directory"))
-    assert set(place.iterdir()) == set(like)
-    assert (tmp_path / "target").read_text() == "far away"
-
-
 def test_links_are_not_followed(tmp_path: Path) -> None:
     elsewhere = leave(Directory(tmp_path / "elsewhere" / "cafe")).path
     archive = leave(Hdf5(tmp_path / "elsewhere" / "a.h5")).path
@@ -136,11 +122,6 @@ def run(tmp_path: Path) -> Path:
     """The directory of a run that was killed, whose checkpoints are in ck/RUN."""
     leave(Directory(tmp_path / "ck" / RUN, run=RunId(RUN)))
     return begun(tmp_path, ['backend = "directory"', f'options.path = "{tmp_path}/ck"'])
-
-
-def test_a_run_directory_stays(run: Path) -> None:
-    ckio("inspect", run, "--remove", "--yes", at=run.parent)
-    assert names(run.parent) == {"ck", *OF_RUN}
 
 
 @pytest.mark.parametrize("backend", ["directory", "hdf5"])

@@ -101,16 +101,6 @@ def test_every_planner_plans_simulates_and_is_drawn(place: Path, planner: str) -
     assert ckio("show", "timeline.txt", at=place).stdout
 
 
-def test_planners_have_options_of_their_own(place: Path) -> None:
-    for planner, used in (("revolve", [True, False]), ("revolve:on=nvme", [False, True])):
-        options = ("--planner", planner, "--steps", 30, *NODE, *COSTS)
-        levels = answer("plan", *options, at=place)["levels"]
-        assert [level["writes"] > 0 for level in levels] == used
-    options = ("--planner", "periodic:period=5,on=nvme", "--steps", 20, *NODE)
-    found = answer("plan", *options, *COSTS, at=place)
-    assert found["levels"][1]["peak"] >= 3
-
-
 def test_a_schedule_can_be_simulated_on_another_platform(place: Path) -> None:
     plan = ("--planner", "revolve:on=nvme", "-o", "plan.txt")
     ckio("plan", "--steps", 12, *NODE, *COSTS, *plan, at=place)

@@ -1,9 +1,6 @@
 """Compression as one meets it: chosen by calibration, counted on by plans, told by every report."""
 
 import html
-import json
-import math
-import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,32 +9,18 @@ import pytest
 from cli.commands import answer, ckio, complaint
 from cli.resumable import MODEL
 
-from ckio.actions.columns import WRITE
 from ckio.backends.directory import Directory
 from ckio.backends.runid import RunId, computing
 from ckio.jobs.directory import manifest_in
-from ckio.schedule.text import loads
 
 FRONTS = '''
 
-class Slow(Growth):
-    """With steps that take so long that slots are worth their price."""
-
-    def step(self, state, i):
-        time.sleep(2e-3)
-        super().step(state, i)
-
-
-def slow():
-    return front(make=Slow)
-
-
-def front(noise=0, make=Growth):
+def front(noise=0):
     """A front in water that is at rest elsewhere, and some noise."""
     x = np.zeros(2048)
     x[:100] = np.linspace(0.1, 0.4, 100)
     rough = np.random.default_rng(0).integers(0, 256, 16 * noise, np.uint8)
-    return make({"x": x, "rough": rough, "J": 0.0}, control={"rate": 0.3}, tape=["x"])
+    return Growth({"x": x, "rough": rough, "J": 0.0}, control={"rate": 0.3}, tape=["x"])
 '''
 FRONT = 16_392
 """Bytes of a checkpoint of the front."""
@@ -103,35 +86,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Chosen
 
 
-@pytest.mark.slow
-def test_auto_names_a_codec_and_says_why_where_checkpoints_shrink(place: Path) -> None:
-    found = calibrate(place, "codec=auto", into="auto.toml", model="ocean:slow")
-    assert found["codec"] in ("zstd", "blosc2", "zfp")
-    assert found["options"]["codec"] == found["codec"]
-    assert found["ratio"] < 0.5
-    assert found["lossless"] is True
-    runs = [run(place, f"auto-{name}", platform=name) for name in ("auto", "plain")]
-    assert runs[0]["forward_steps"] < runs[1]["forward_steps"]
-    assert runs[0]["gradient_digest"] == runs[1]["gradient_digest"]
-    said = rf"{found['codec']}: a run of 1000 steps takes .* instead of .*"
-    assert re.match(said, found["note"])
-    level = f"nvme=directory:ck,codec=auto,capacity={8 * FRONT}"
-    words = ("--level", level, "--model", "ocean:slow", "--repeats", 1, "-o", "said.toml")
-    out = ckio("calibrate", *words, at=place).stdout
-    (level,) = tomllib.loads((place / "said.toml").read_text())["level"]
-    assert f"level nvme: {level['note']}\n" in out
-    assert f"nvme (directory, {level['options']['codec']})" in out
-
-
-@pytest.mark.slow
-def test_auto_takes_no_codec_where_checkpoints_are_noise(place: Path) -> None:
-    words = ("--set", "noise=100000", "--model", "ocean:front", "--repeats", 1, "-o", "rough.toml")
-    levels = ("--level", "ram=ram,codec=auto", "--level", "nvme=directory:ck,codec=auto")
-    found = answer("calibrate", *levels, *words, at=place)["levels"]
-    assert [(level["codec"], level["ratio"]) for level in found] == [(None, 1.0)] * 2
-    assert all(level["note"].startswith("no codec: none shrinks") for level in found)
-
-
 def test_auto_needs_a_model_and_a_calibration(place: Path) -> None:
     words = ("calibrate", "--level", "nvme=directory:ck,codec=auto", "-o", "no.toml")
     assert "give --model" in complaint(*words, at=place)
@@ -154,63 +108,6 @@ def test_the_help_lists_codecs_durabilities_and_their_options(tmp_path: Path) ->
 
 
 # Counted on
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["directory:ck", "hdf5:ck/a.h5"])
-def test_compression_buys_slots_and_the_gradient_stays_the_same(place: Path, backend: str) -> None:
-    plans, runs, kind = [], [], backend.partition(":")[0]
-    for name, options in ((f"{kind}-plain", ()), (f"{kind}-zstd", ("codec=zstd",))):
-        calibrate(place, *options, into=f"{name}.toml", backend=backend)
-        plans.append(answer("plan", *_machine(name), at=place))
-        runs.append(run(place, f"run-{name}", platform=name))
-    (few,), (many,) = (plan["levels"] for plan in plans)
-    assert few["peak"] == 8
-    assert many["peak"] >= 16
-    assert plans[1]["forward_steps"] < plans[0]["forward_steps"]
-    assert [found["forward_steps"] for found in runs] == [p["forward_steps"] for p in plans]
-    for name in ("gradient_digest", "functional"):
-        assert runs[0][name] == runs[1][name]
-    (level,) = runs[1]["levels"]
-    assert level["written"] < many["writes"] * FRONT / 2
-    assert (level["codec"], level["lossless"]) == ("zstd", True)
-
-
-def test_a_simulation_takes_the_levels_measured_costs_and_stored_bytes(place: Path) -> None:
-    (place / "measured.toml").write_text(
-        f"{NODE}ratio = 0.04\noptions = {{path = 'ck', codec = 'zstd'}}\n"
-        "write = {latency = 1e-4, per_byte = 2e-9}\nread = {latency = 3e-5, per_byte = 1e-9}\n"
-        "discard = {latency = 1e-6}\nprofile = {first = {latency = 5e-4, per_byte = 7e-9}}\n"
-    )
-    plan = answer("plan", *_machine("measured"), "-o", "plan.txt", at=place)
-    busy = answer("simulate", "plan.txt", "-o", "timeline.txt", at=place)["busy"]
-    (level,) = tomllib.loads((place / "measured.toml").read_text())["level"]
-    counts, seconds = plan["levels"][0], 0.0
-    times = {access: counts[f"{access}s"] for access in ("write", "read", "discard")}
-    for cost, many in (
-        *((level[access], many) for access, many in times.items()),
-        (level["profile"]["first"], counts["peak"]),
-        (level["write"], -counts["peak"]),
-    ):
-        seconds += many * (cost["latency"] + cost.get("per_byte", 0) * FRONT)
-    assert busy["nvme"] == pytest.approx(seconds)
-    timeline = loads((place / "timeline.txt").read_text()).timeline
-    assert timeline is not None
-    stored = int(timeline.nbytes[timeline.actions.op == WRITE].sum())
-    assert stored == counts["writes"] * math.ceil(FRONT * level["ratio"])
-
-
-def test_a_level_that_shrinks_less_than_planned_is_full_and_the_run_goes_on(place: Path) -> None:
-    text = (place / "zstd.toml").read_text()
-    (place / "rosy.toml").write_text(text.replace("ratio = 0.05", "ratio = 0.01"))
-    noise = ("--set", "noise=500", "--json")
-    done = ckio(*_run("rosy", platform="rosy"), *noise, at=place)
-    for word in ("Write(x_", "on 'nvme'", "bytes, but only", f"of {8 * FRONT} are free"):
-        assert word in done.stderr
-    assert re.search(r"it takes \d\d% of its bytes, and the level's ratio promises 1%", done.stderr)
-    assert done.stderr.count("planned anew") == 1
-    exact = run(place, "with-room", *noise[:2], platform="plain")
-    assert json.loads(done.stdout)["gradient_digest"] == exact["gradient_digest"]
 
 
 def test_the_durability_that_is_measured_is_the_one_in_the_file(tmp_path: Path) -> None:

@@ -5,19 +5,11 @@ then their files are exchanged, as by somebody who moves, copies or restores the
 """
 
 import json
-import shutil
 from pathlib import Path
-from random import Random
 
 import pytest
 from cli import resumable
 from cli.commands import answer, ckio
-
-from ckio.backends.directory import Directory
-from ckio.backends.hdf5 import Hdf5
-from ckio.backends.runid import RunId, computing
-from ckio.errors import ForeignLevel
-from ckio.jobs.directory import manifest_in
 
 MODEL = '''\
 import os
@@ -103,12 +95,6 @@ def _id(at: Path, run: str) -> str:
     return str(json.loads((at / run / "manifest.json").read_text())["run"])
 
 
-def _own(at: Path, run: str) -> RunId:
-    """The id that its files have."""
-    manifest = manifest_in(at / run)
-    return RunId(computing(manifest.run, manifest.identity))
-
-
 def exchange(runs: Runs) -> None:
     aside = runs["mine"].with_name("aside")
     runs["mine"].rename(aside)
@@ -151,66 +137,6 @@ def test_the_files_of_two_runs_are_exchanged(
     for run in NAMES:
         assert digest(at, run) == digests[run]
     assert files(at) == {}
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("at", ["directory", "zstd"], indirect=True)
-def test_single_files_are_copied_from_one_run_to_the_other(
-    at: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digests: dict[str, str]
-) -> None:
-    theirs = half(at, monkeypatch)["theirs"]
-    held = {item.path for item in Directory.contents(theirs)}
-    assert len(held) > 1
-    for number, file in enumerate(held):
-        here = shutil.copytree(at, tmp_path / f"case-{number}")
-        copy = here / "ck" / _id(at, "mine") / file.name
-        shutil.copyfile(file, copy)
-        assert file.name in refused(here, "mine")
-        copy.unlink()  # and what it was put over is lost
-        assert digest(here, "mine") == digests["mine"]
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize(
-    ("at", "cuts"), [("directory", 2), *((far, 40) for far in FAR)], indirect=["at"]
-)
-def test_a_file_is_restored_in_part(
-    at: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digests: dict[str, str], cuts: int
-) -> None:
-    """It begins as that of another run and goes on as it was, or the other way round."""
-    runs = half(at, monkeypatch)
-    mine = max((file for file in files(at) if _id(at, "mine") in str(file)), key=_size)
-    other = Path(str(mine).replace(_id(at, "mine"), _id(at, "theirs")))
-    if not other.exists():  # compressed, they have slots of other sizes
-        other = max((file for file in files(at) if _id(at, "theirs") in str(file)), key=_size)
-    whole = mine.read_bytes(), other.read_bytes()
-    random = Random(cuts)
-    for number in range(cuts):
-        cut = 512 * random.randrange(1, len(whole[0]) // 512)
-        first, then = whole[:: random.choice((1, -1))]
-        here = shutil.copytree(at, tmp_path / f"case-{number}")
-        (here / mine.relative_to(at)).write_bytes(first[:cut] + then[cut:])
-        if _opens(runs["mine"].name, _own(at, "mine"), here / "ck"):
-            assert digest(here, "mine") == digests["mine"], f"cut at {cut}"
-        else:
-            refused(here, "mine")
-        shutil.rmtree(here)
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size
-
-
-def _opens(name: str, run: RunId, place: Path) -> bool:
-    """Whether a level takes what lies there for this run's: tried on a copy."""
-    copy = shutil.copytree(place, place.with_name("copy"))
-    try:
-        (Hdf5 if name.endswith(".h5") else Directory)(copy / name, run=run).close()
-    except ForeignLevel:
-        return False
-    finally:
-        shutil.rmtree(copy)
-    return True
 
 
 @pytest.mark.campaign

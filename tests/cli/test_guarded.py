@@ -129,13 +129,6 @@ def test_a_right_declaration_passes_with_the_same_gradient(
     assert left(at) == []
 
 
-def test_it_is_said_once_that_it_is_guarded_and_slower(at: Path) -> None:
-    done = ckio(*guarded("--steps", 5), at=at)
-    assert done.stdout.count(SAID_ONCE) == 1
-    assert "takes a few times as long" in done.stdout
-    assert done.stderr == ""
-
-
 def test_a_run_that_does_not_know_its_end_is_guarded_too(at: Path) -> None:
     plain = answer(*words(model="ocean:ends", into="ends"), at=at)
     found = answer(*guarded("--check-gradient", model="ocean:ends"), at=at)

@@ -1,7 +1,6 @@
 """`ckio run` and `ckio calibrate` on many ranks: one schedule, one answer, and one end."""
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -97,66 +96,6 @@ def test_a_level_that_fails_on_one_rank_is_given_up_by_all(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rank", "where"), [(2, "step 30"), (0, "dump")])
-def test_a_transfer_that_fails_on_one_rank_ends_all_and_the_run_is_resumed(
-    tmp_path: Path, alone: dict[str, Any], rank: int, where: str
-) -> None:
-    """Its directory stays where only others have stored something, and it is told where it lies."""
-    environ = harm(rank, where, "full", slow=0.02)  # so that others have stored something
-    line = prepared(tmp_path, *OVERLAP)
-    said = failed(4, *line, at=tmp_path, **environ)
-    assert "File too large" in said
-    assert f"rank {rank}: " in said or rank == 0
-    left = stored(tmp_path)
-    if rank == 0:
-        assert not any("rank-0/" in name for name in left)
-        kept = any("." in name for name in left)
-        assert kept == (tmp_path / "run").exists() == ("left in" in said), said
-    found = answer(4, *line, "--resume", at=tmp_path)
-    assert found["gradient_digest"] == alone["gradient_digest"]
-    assert stored(tmp_path) == []
-
-
-@pytest.mark.slow
-def test_no_room_on_one_rank_is_known_to_all_before_the_start(tmp_path: Path) -> None:
-    """One rank has its scratch on a disk of its own, which is full."""
-    if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
-        pytest.skip("nobody may have mounts of their own here")
-    (tmp_path / "rank.sh").write_text(
-        "mkdir -p at-$PMI_RANK/scratch && cd at-$PMI_RANK\n"
-        'test $PMI_RANK = 1 || exec "$@"\n'
-        "exec unshare --mount sh -c "
-        '\'mount -t tmpfs -o size=16k none scratch && exec "$@"\' ckio "$@"\n'
-    )
-    line = words(tmp_path)
-    edit_platform(tmp_path, (f"{tmp_path}/scratch", "scratch"))
-    job = Job(2, *line, at=tmp_path, wrapped=("sh", tmp_path / "rank.sh"))
-    _, err = job.ended(status=2)
-    assert "level 'nvme' has no space for this plan: rank 1: " in err.splitlines()[-1]
-
-
-EARLY = """
-import os
-from ckio.models.vorticity import Vorticity
-
-
-class Early(Vorticity):
-    "No rank waits for another in its steps."
-
-    def finished(self, state, i):
-        return i == 20 + int(os.environ["PMI_RANK"])
-"""
-
-
-@pytest.mark.slow
-def test_ranks_that_finish_at_different_steps_are_told(tmp_path: Path) -> None:
-    (tmp_path / "early.py").write_text(EARLY)
-    platform = write_platform(tmp_path, "early:Early")
-    line = ("run", "early:Early", "--set", "grid=16", "--platform", platform, "--into", "run")
-    assert "one rank is at step 20 and another at 21" in failed(3, *line, at=tmp_path)
-
-
-@pytest.mark.slow
 def test_a_run_of_unknown_length(tmp_path: Path) -> None:
     words = list(prepared(tmp_path))
     unknown = [*words]
@@ -188,61 +127,6 @@ def test_calibrate_measures_all_ranks_at_once(tmp_path: Path) -> None:
     assert again["predicted"] > 0
 
 
-FADING = """
-import time
-import numpy as np
-from ckio import ArrayModel
-from ckio.model.comm import SOLO, share
-
-
-class Fading(ArrayModel):
-    "A lot of zeros, and steps that are slow beside writing them."
-
-    def __init__(self, *, comm=SOLO):
-        u = np.zeros(30_001)
-        u[::1000] = 1.0
-        mine = u[np.array(share(u.size, comm))]
-        self.comm = comm
-        super().__init__({"u": mine, "J": 0.0}, control={"u": mine}, tape=["u"])
-
-    def finished(self, state, i):
-        return i == 4
-
-    def step(self, state, i):
-        time.sleep(0.05)
-        state["J"] += 0.5 * np.sum(state["u"] ** 2)
-        state["u"] *= 0.5
-
-    def adjoint_step(self, adjoint, tape, i):
-        adjoint["u"] *= 0.5
-        adjoint["u"] += tape["u"] * adjoint["J"]
-
-    @property
-    def functional(self):
-        return sum(self.comm.gather(super().functional))
-"""
-
-
-@pytest.mark.slow
-def test_calibrate_finds_one_codec_for_all_ranks(tmp_path: Path) -> None:
-    """Of three ranks, the parts of two are smaller."""
-    (tmp_path / "fading.py").write_text(FADING)
-    levels = ("ram=ram,capacity=1MiB", "nvme=directory:scratch,codec=auto,capacity=400kB")
-    line = (
-        *("calibrate", "--repeats", 1, "--model", "fading:Fading"),
-        *(word for level in levels for word in ("--level", level)),
-    )
-    (_, nvme) = answer(3, *line, "-o", "node.toml", at=tmp_path)["levels"]
-    (_, level) = Platform.loads((tmp_path / "node.toml").read_text()).levels
-    assert level.options["codec"] == nvme["codec"]
-    assert nvme["codec"] in nvme["note"]
-    assert level.ratio < 0.2
-    run = ("run", "fading:Fading", "--steps", 4, "--platform", "node.toml")
-    found = answer(3, *run, "--into", "run", at=tmp_path)
-    assert found["gradient"]["u"]["max"] == sum(0.25**k for k in range(4))
-    assert not list(tmp_path.glob("scratch/*"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("ranks", "line", "text"),
@@ -266,13 +150,6 @@ def test_bad_input_is_said_once(
     assert text in said
     assert not (tmp_path / "x").exists()
     assert stored(tmp_path) == []
-
-
-@pytest.mark.slow
-def test_what_one_rank_can_do_the_first_one_does(tmp_path: Path) -> None:
-    platform = ("--platform", write_platform(tmp_path))
-    line = ("plan", "--steps", 9, *platform, "--model", "wave", "--set", "grid=32")
-    assert answer(3, *line, at=tmp_path)["steps"] == 9
 
 
 @pytest.mark.slow

@@ -1,14 +1,12 @@
 """What goes wrong on one rank of a job: all of them say the same of it, soon, and leave nothing."""
 
 import json
-import random
-import re
 import signal
 import time
 from pathlib import Path
 
 import pytest
-from cli.faulty import RESUME, edit_platform, failed, harm, prepared, stored
+from cli.faulty import RESUME, failed, harm, prepared, stored
 from cli.jobs import Job, answer, needs_mpi
 
 from ckio.backends.directory import Directory
@@ -56,28 +54,6 @@ def test_an_interrupt_before_the_run_has_begun_interrupts_all(
     assert err.startswith(text)
     assert stored(tmp_path) == []
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_a_walltime_that_is_over_on_all_ranks_is_told_as_on_one(tmp_path: Path) -> None:
-    words = prepared(tmp_path, "--walltime", "0.1")
-    many, one = (
-        re.sub(r"[0-9.e-]+ s", "", Job(ranks, *words, at=tmp_path).ended(status=1)[1])
-        for ranks in (2, 1)
-    )
-    assert many == one
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_ranks_that_were_started_with_other_words_do_not_run(tmp_path: Path) -> None:
-    (tmp_path / "rank.sh").write_text(
-        'test $PMI_RANK = 1 && exec "$@" --planner multistage; exec "$@"'
-    )
-    job = Job(2, *prepared(tmp_path), at=tmp_path, wrapped=("sh", tmp_path / "rank.sh"))
-    _, err = job.ended(status=2)
-    assert "different options: planner is multistage on rank 1" in err
-    assert stored(tmp_path) == []
 
 
 @pytest.mark.slow
@@ -135,68 +111,3 @@ def test_one_rank_whose_level_is_in_use_leaves_those_of_the_others_as_they_were(
     (tmp_path / "scratch" / run / "rank-1").mkdir(parents=True)  # as a kill at the end leaves it
     answer(3, *RESUME, at=tmp_path)
     assert stored(tmp_path) == []
-
-
-@pytest.mark.slow
-def test_what_is_corrupt_on_one_rank_is_used_by_none(tmp_path: Path, digest: str) -> None:
-    stopped(tmp_path, prepared(tmp_path))
-    flipped = 0
-    for path in (tmp_path / "scratch").glob("*/rank-2/*.ckio"):
-        whole = bytearray(path.read_bytes())
-        for at in range(4096 + 600, len(whole), 4096):
-            whole[at] ^= 1
-            flipped += 1
-        path.write_bytes(whole)
-    assert flipped
-    out, err = Job(3, *RESUME, "--json", at=tmp_path).ended()
-    assert re.search(r"rank 2: .*discarded", err), err
-    assert json.loads(out)["gradient_digest"] == digest
-    assert stored(tmp_path) == []
-
-
-@pytest.mark.slow
-def test_a_stop_where_all_levels_are_full_and_parts_differ_in_size(
-    tmp_path: Path, digest: str
-) -> None:
-    """Ranks would not agree by themselves on what has to go for where they stand."""
-    words = prepared(tmp_path)
-    text = (tmp_path / "node.toml").read_text()
-    restart = max(int(size) for size in re.findall(r"on 3 ranks\"\][^[]*restart = (\d+)", text))
-    edit_platform(tmp_path, ("capacity = 40{5,}\n", f"capacity = {3 * restart}\n"))
-    assert "stopped by SIGTERM" in stopped(tmp_path, words)
-    assert answer(3, *RESUME, at=tmp_path)["gradient_digest"] == digest
-    assert stored(tmp_path) == []
-
-
-KILLS = 5
-
-
-@pytest.mark.slow
-def test_a_job_that_loses_any_rank_at_any_moment_comes_to_the_same_gradient(
-    tmp_path: Path, digest: str
-) -> None:
-    """Each time it goes on; once nobody kills it, it ends, and leaves nothing on the levels."""
-    for seed in range(8):
-        at = tmp_path / str(seed)
-        at.mkdir()
-        words = prepared(at, "--every", "0.05", "--resume")
-        draw, longest, killed = random.Random(seed), 1.5, 0  # the first time it is never late
-        for _ in range(KILLS):
-            job = Job(3, *words, "--json", at=at, environ=harm("nobody", "", slow=0.02))
-            while len(ranks := job.processes()) < 3:
-                time.sleep(0.01)
-            # From where it imports, over all that it writes, to where it has just ended.
-            time.sleep(draw.uniform(0.3, longest))
-            try:
-                job.kill(draw.choice(sorted(ranks)))
-            except (KeyError, ProcessLookupError):
-                job.ended()
-                break
-            out, _ = job.ended(status=None)
-            longest, killed = 3.0, killed + 1
-            if out.startswith("{"):
-                break
-        assert killed, f"seed {seed}"
-        assert answer(3, *words, at=at)["gradient_digest"] == digest, f"seed {seed}"
-        assert stored(at) == [], f"seed {seed}"
-        assert json.loads((at / "run" / "result.json").read_text())["steps"] == 60

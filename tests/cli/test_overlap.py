@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 from cli.commands import answer, ckio
 
-from ckio.cli.compare import figures, show
 from ckio.jobs import display
 from ckio.jobs.display import Display, share
 from ckio.planners import compiled
-from ckio.report import compare
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text import loads
 
@@ -120,31 +118,6 @@ def test_a_timeline_is_written_with_its_policy_shown_and_simulated_again(place: 
     assert f"overlap none as asked for, instead of {POLICY} of over.txt" in said
 
 
-def test_a_comparison_has_the_transfers_and_what_the_program_waits(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ckio("plan", *PLAN, "-o", "plan.txt", at=place)
-    ckio("simulate", "plan.txt", "-o", "plain.txt", at=place)
-    ckio("simulate", "plan.txt", "--overlap", POLICY, "-o", "over.txt", at=place)
-    plain, over = (loads((place / name).read_text()) for name in ("plain.txt", "over.txt"))
-    assert plain.timeline is not None
-    assert over.timeline is not None
-    report = compare(plain.timeline, over.timeline, names=["ram", "nvme"])
-    found = figures(report)
-    behind = {row["name"]: row for row in found["transfers"]}
-    assert set(behind) == {"write nvme", "read nvme", "discard nvme"}
-    alone = {row["name"]: row for row in found["rows"]}
-    for name, row in behind.items():
-        assert row["measured"] == pytest.approx(alone[name]["predicted"])
-    assert found["waiting"]["measured"] < found["waiting"]["predicted"]
-    show(report)
-    said = capsys.readouterr().out
-    assert "transfers in the background" in said
-    assert re.search(r"waits for storage: .* predicted, .* measured", said)
-    same = compare(plain.timeline, plain.timeline)
-    assert "the prediction is as long as the measured makespan" in str(same)
-
-
 # auto: the plan says what overlaps
 
 
@@ -171,22 +144,6 @@ def test_auto_is_never_slower_than_the_best_synchronous_schedule(
     said = ckio("plan", *line, "--overlap", "none", at=place).stdout
     asked = f"overlap none as asked for, instead of {found['overlap']} of the plan\n" in said
     assert asked == (word == ("overlapped",))
-
-
-@pytest.mark.slow
-def test_a_named_planner_gets_its_best_policy(place: Path) -> None:
-    for name in ("hrevolve", "mixed", "revolve", "two-level"):
-        line = ("--planner", name, *PLAN)
-        found = answer("plan", *line, "--overlap", at=place)
-        assert found["planner"] == name
-        assert found["synchronous"] == answer("plan", *line, at=place)["makespan"]
-        assert found["bound"] is found["gap"] is None
-        for policy in ("all", "none", "write_behind=all", "read_ahead=all"):
-            other = simulated(*line, "--overlap", policy, at=place)["makespan"]
-            assert found["makespan"] <= other * (1 + 1e-12), name
-        same = simulated(*line, "--overlap", "auto", at=place)
-        assert same["makespan"] == pytest.approx(found["makespan"], rel=1e-12)
-        assert same.get("overlap", str(Overlap())) == found["overlap"]
 
 
 @pytest.mark.campaign
@@ -245,17 +202,6 @@ def test_a_planner_that_is_named_stays_synchronous(measured: Path, planner: str)
     named = ("plan", *PLAN, "--planner", planner)
     assert "overlap" not in answer(*named, at=measured)
     assert "not considered" not in ckio(*named, at=measured).stdout
-
-
-@pytest.mark.slow
-def test_where_there_is_nothing_to_overlap_nothing_changes(place: Path) -> None:
-    (place / "node.toml").write_text(
-        NODE.split('[[level]]\nname = "nvme"', maxsplit=1)[0] + "profile.first = 2"
-    )
-    (place / "paper.txt").write_text("2\n2 0 0\n100 10 2\n")
-    for line in (PLAN, ("--steps", 101, "--platform", "paper.txt")):
-        assert answer("plan", *line, at=place)["planner"] == "auto"
-        assert "overlap" not in ckio("plan", *line, at=place).stdout
 
 
 @pytest.mark.slow

@@ -73,16 +73,6 @@ def test_a_plan_by_variable_is_faster_and_counts_arrays(place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_simulation_is_that_of_the_plan(place: Path) -> None:
-    planned = answer("plan", *PARTS, "-o", "parts.sched", at=place)
-    simulated = answer("simulate", "parts.sched", at=place)
-    for name in ("makespan", "actions"):
-        assert simulated[name] == planned[name]
-    overlapped = answer("simulate", "parts.sched", "--overlap", "all", at=place)
-    assert overlapped["makespan"] < planned["makespan"]
-
-
-@pytest.mark.slow
 def test_what_is_run_is_shown_and_compared(place: Path) -> None:
     run = ("run", "permafrost.py", *MODEL, *MACHINE)
     done = ckio(*run, "--by-variable", "--into", "run", "--log", "run.log", at=place)

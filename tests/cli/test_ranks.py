@@ -101,12 +101,6 @@ def test_the_tables_say_it_in_words(place: Path) -> None:
     assert ["archive", "2e+06"] in [line[:2] for line in lines]
 
 
-def test_one_rank_takes_as_long_as_the_schedule(place: Path) -> None:
-    alone = ranks(place, 1)
-    assert alone["makespan"] == pytest.approx(makespan(SCHEDULE, PLATFORM))
-    assert alone["channels"] == {}
-
-
 def test_what_cannot_be_simulated_is_bad_input(place: Path) -> None:
     two = ("--ranks", 2)
     for words, what in (

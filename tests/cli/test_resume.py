@@ -3,12 +3,9 @@
 import errno
 import json
 import os
-import random
 import shutil
 import subprocess
-import time
 from pathlib import Path
-from unittest.mock import ANY
 
 import pytest
 from cli.commands import CKIO, answer, ckio, complaint
@@ -151,6 +148,8 @@ def test_what_remains_of_a_run_that_has_ended_is_removed(
     assert left(half)
     assert answer(*RESUME, at=half)["gradient_digest"] == digest
     assert left(half) == []
+    line = complaint(*RESUME, "--check-gradient", at=half)
+    assert "has ended without --check-gradient" in line
 
 
 def test_relative_levels_are_found_from_another_directory(
@@ -168,27 +167,6 @@ def test_relative_levels_are_found_from_another_directory(
         assert done.stderr == ""
         assert stored
         assert left(where) == []
-
-
-# After the end
-
-
-@pytest.mark.slow
-def test_of_a_run_that_has_ended_the_result_is_printed_and_what_was_left_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: Path
-) -> None:
-    ended = answer(*words(), at=place(tmp_path / "whole"))
-    for name in ("result.json", "measured.txt", "predicted.txt", "schedule.txt"):
-        shutil.copy(tmp_path / "whole" / "run" / name, half / "run")
-    assert left(half)
-    assert answer(*RESUME, at=half) == ended
-    assert left(half) == []
-    monkeypatch.setenv("KILL", "step:1")  # nothing is computed again
-    text = ckio(*words("--resume"), at=half).stdout
-    assert ended["gradient_digest"] in text
-    assert "predicted and measured" in text
-    line = complaint(*RESUME, "--check-gradient", at=half)
-    assert "has ended without --check-gradient" in line
 
 
 def test_a_level_that_cannot_be_removed_after_the_end_is_a_warning(
@@ -327,64 +305,3 @@ def test_a_run_that_another_process_works_on_is_left_alone(half: Path) -> None:
     assert "is in use by another process" in refused()
     level.close()
     assert answer(*RESUME, at=half)["steps"] == STEPS
-
-
-# Killed at random, and again while it is resumed
-
-RUNS = 24
-"""On each kind of level; each is killed up to four times."""
-LEAST = 20
-"""Kills of them that come before the end; the others come too late."""
-
-
-def moment(draw: random.Random, seconds: float) -> str:
-    """A moment of a run: at a step, in a dump or the write after it, or at any time."""
-    match draw.randrange(4):
-        case 0:
-            return f"step:{draw.randint(1, 109)}"
-        case 1:
-            return f"adjoint:{draw.randint(1, 40)}"
-        case 2:
-            return f"dump:{draw.randint(1, 45)}:9:{draw.uniform(1e-6, 1e-3)}"
-        case _:
-            return f"born:1:9:{draw.uniform(1e-3, seconds)}"
-
-
-def until_done(at: Path, kills: list[str], patch: pytest.MonkeyPatch) -> tuple[str, float, int]:
-    """Kill a run at each of these moments of a process in turn; then let it go on to its end.
-
-    Returns the digest of the gradient, what the kills may cost at most, and how many came before
-    the end.
-    """
-    costs, count = 0.0, 0
-    for kill in kills:
-        with patch.context() as here:
-            here.setenv("KILL", kill)
-            done = ckio(*words("--resume"), at=at, status=ANY)
-        assert done.returncode in {0, -9}, done.stderr
-        costs += bound(done.stdout) if done.returncode else 0.0
-        count += done.returncode != 0
-    return answer(*words("--resume"), at=at)["gradient_digest"], costs, count
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("far", ["directory", "hdf5", "zstd"])
-def test_however_often_a_run_is_killed_the_gradient_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str, far: str
-) -> None:
-    killed = 0
-    began = time.monotonic()
-    answer(*words(), at=place(tmp_path / "timed", far))
-    seconds = time.monotonic() - began
-    draw = random.Random(far)
-    for number in range(RUNS):
-        at = place(tmp_path / f"at-{number}", far)
-        monkeypatch.setenv("WORK", str(at / "work"))
-        kills = [moment(draw, seconds) for _ in range(draw.randint(1, 4))]
-        found, costs, count = until_done(at, kills, monkeypatch)
-        killed += count
-        assert found == digest, kills
-        assert left(at) == []
-        if (at / "run" / "schedule-1.txt").exists():
-            assert work(at) <= planned(at) + costs, kills
-    assert killed >= LEAST

@@ -3,17 +3,14 @@
 import json
 import os
 import signal
-import sys
 import time
 from pathlib import Path
-from typing import Any, NoReturn
 from unittest.mock import ANY
 
 import pytest
 from cli.commands import answer, ckio
-from cli.resumable import RESUME, STEPS, adjoints, killed, left, place, words, work
+from cli.resumable import RESUME, STEPS, adjoints, left, place, words, work
 
-from ckio.cli import run
 from ckio.cli.entry import cli as command_line
 from ckio.errors import RunFailed
 from ckio.jobs.stopping import Stopper, began
@@ -130,18 +127,6 @@ def test_a_run_on_memory_alone_can_be_stopped_and_begins_again(
     assert answer(*RESUME, at=at)["gradient_digest"] == digest
 
 
-@pytest.mark.slow
-def test_a_kill_while_where_it_stands_is_stored_costs_no_more_than_any_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str
-) -> None:
-    for number in range(3):
-        at = place(tmp_path / f"at-{number}")
-        with monkeypatch.context() as here:
-            here.setenv("THEN", str(number * 1e-4))
-            killed(monkeypatch, at, f"adjoint:9:{TERM}", *words(), status=ANY)  # -9, or too late
-        assert answer(*RESUME, at=at)["gradient_digest"] == digest
-
-
 def _without_every(line: tuple[object, ...]) -> list[object]:
     return [word for word in line if word not in ("--every", "8s")]
 
@@ -253,19 +238,6 @@ def kill_twice(number: int) -> None:
     os.kill(os.getpid(), TERM)
 
 
-def test_a_signal_after_all_is_told_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in (TERM, INT, HUP):
-
-        def leave(status: int, number: int = number) -> NoReturn:
-            kill_twice(number)
-            raise SystemExit(status)
-
-        monkeypatch.setattr(sys, "exit", leave)
-        assert ckio("--version", at=tmp_path).stderr == ""
-
-
 @pytest.mark.parametrize("number", [TERM, INT])
 def test_a_signal_between_a_command_and_its_exit_status_is_no_error_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
@@ -275,17 +247,3 @@ def test_a_signal_between_a_command_and_its_exit_status_is_no_error_of_ours(
 
     monkeypatch.setattr(command_line, "main", interrupted)
     assert ckio("--version", at=tmp_path, status=128 + number).stderr == "ckio: interrupted\n"
-
-
-def test_a_stopped_run_that_is_told_again_still_says_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = run._show_halted
-
-    def told_again(*args: Any, **named: Any) -> int:
-        os.kill(os.getpid(), TERM)
-        return told(*args, **named)
-
-    monkeypatch.setattr(run, "_show_halted", told_again)
-    said = stopped(place(tmp_path / "at"), f"step:17:{TERM}", *words(), patch=monkeypatch)
-    assert "resume with: ckio run ocean:growth --resume --into run" in said

@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cli.commands import answer, ckio, complaint
@@ -107,18 +106,6 @@ def test_a_run_of_unknown_length_keeps_its_policy_for_the_way_back(
 # The policy of a plan, and one that is asked for
 
 
-@pytest.mark.slow
-def test_a_run_overlaps_as_its_plan_was_made_for(tmp_path: Path, digest: str) -> None:
-    at = place(tmp_path / "at", tapes=1)
-    found = answer(*words(*PLANNED), at=at)
-    assert found["gradient_digest"] == digest
-    overlap = Overlap.parse(found["overlap"])
-    assert overlap
-    assert policy(at) == policy(at, "measured") == overlap
-    again = answer("simulate", "run/schedule.txt", "--overlap", found["overlap"], at=at)
-    assert again["makespan"] == found["predicted"]
-
-
 @pytest.mark.campaign
 @pytest.mark.parametrize("overlap", [Overlap(), Overlap(1, 1)])
 def test_a_policy_that_is_asked_for_replaces_that_of_the_plan(
@@ -184,31 +171,6 @@ BARE = """
         return super().layout(key)
 
     def work("""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("tapes", [True, False])
-def test_a_run_that_was_decided_for_goes_on_with_its_policy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str, tapes: bool
-) -> None:
-    """Also where the model has no tapes: it is planned without them."""
-    at = running(tmp_path)
-    if not tapes:
-        model = (at / "ocean.py").read_text()
-        (at / "ocean.py").write_text(model.replace("    def work(", BARE[1:]))
-        toml = (at / "node.toml").read_text()
-        (at / "node.toml").write_text(toml.replace("tape = 4096", "tape = 0"))
-    line: tuple[Any, ...] = BY_DEFAULT
-    if tapes:
-        line = words("--overlap", "auto")
-    killed(monkeypatch, at, "adjoint:17", *line, "--resume")
-    begun = loads((at / "run" / "schedule.txt").read_text()).schedule.overlap
-    assert begun
-    assert tapes or "write tape" not in (at / "run" / "schedule.txt").read_text()
-    assert "as asked for" not in killed(monkeypatch, at, "adjoint:3", *line, "--resume")
-    found = answer(*RESUME, at=at)
-    assert (found["planner"], found["overlap"]) == ("auto", str(begun))
-    assert found["gradient_digest"] == digest
 
 
 def interval(said: str) -> str:

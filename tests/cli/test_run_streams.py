@@ -60,21 +60,6 @@ def test_a_run_outlives_who_reads_it(
     assert answer(*RESUME, at=at)["gradient_digest"] == digest
 
 
-@pytest.mark.slow
-def test_a_log_on_a_full_disk_does_not_end_a_run(tmp_path: Path, digest: str) -> None:
-    """/dev/full is such a disk: what is said of a level that fails cannot be said there."""
-    at = place(tmp_path / "at")
-    model = (at / "ocean.py").read_text()
-    gone = "if counts.get('step') == 30: import shutil; shutil.rmtree('ck', ignore_errors=True)"
-    moment = "        moment(name)\n"
-    (at / "ocean.py").write_text(model.replace(moment, f"{moment}        {gone}\n", 1))
-    with Path("/dev/full").open("wb") as full:
-        line = [CKIO, *map(str, words("--json"))]
-        done = subprocess.run(line, cwd=at, stdout=subprocess.PIPE, stderr=full, check=False)
-    assert done.returncode == 0
-    assert digest.encode() in done.stdout
-
-
 def on_a_full_disk(at: Path, *more: object, both: bool) -> subprocess.CompletedProcess[str]:
     """Run where what is printed finds no room."""
     line = [CKIO, *map(str, words(*more))]

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -59,16 +58,6 @@ def test_what_cannot_be_written_is_said_before_anything_is(
     (place / "folder").mkdir()
     assert "is a directory" in complaint("show", "plan.txt", "--svg", "folder", at=place)
     assert "there is no directory" in complaint("show", "plan.txt", "--svg", "no/p.svg", at=place)
-
-
-@pytest.mark.slow
-def test_an_old_picture_is_replaced_and_a_link_is_followed(place: Path) -> None:
-    (place / "real.svg").write_text("old")
-    (place / "link.svg").symlink_to("real.svg")
-    ckio("show", "plan.txt", "--svg", "link.svg", at=place)
-    assert (place / "link.svg").is_symlink()
-    assert (place / "real.svg").read_text().startswith("<svg")
-    ckio("show", "plan.txt", "--svg", os.devnull, at=place)
 
 
 def test_the_directory_of_a_run_is_shown_by_its_timeline(tmp_path: Path) -> None:

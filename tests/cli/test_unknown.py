@@ -1,15 +1,13 @@
 """`ckio run` without --steps: the model says when it is finished, also after a kill."""
 
 import json
-import resource
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli.commands import answer, ckio, complaint
-from cli.resumable import COSTS, STEPS, killed, left, place, stored_in
+from cli.resumable import COSTS, STEPS, killed, left, place
 
 MODEL = f"""\
 import os
@@ -100,17 +98,6 @@ def test_levels_stay_where_the_run_began_when_it_is_resumed_from_elsewhere(
     assert left(at) == []
 
 
-@pytest.mark.slow
-def test_a_run_that_is_stopped_on_its_way_forward_stores_where_it_stands(
-    at: Path, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    killed(monkeypatch, at, f"step:20:{int(signal.SIGTERM)}", *LINE, status=75)
-    resumed = ckio(*RESUME, at=at).stdout
-    assert "in the forward sweep" in resumed
-    assert "resumed at step 0," not in resumed
-    assert known["gradient_digest"] in resumed
-
-
 def test_what_has_no_end_is_refused(at: Path) -> None:
     line = ("run", "ocean:growth", "--platform", "node.toml", "--into", "endless")
     assert "--steps is missing: model" in complaint(*line, at=at)
@@ -130,31 +117,6 @@ def test_steps_may_not_be_given_later(at: Path, monkeypatch: pytest.MonkeyPatch)
 # Levels that fail on the way forward
 
 
-def test_a_disk_that_fills_on_the_way_forward_is_told_and_the_run_goes_on(
-    at: Path, known: dict[str, Any]
-) -> None:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, before[1]))  # of files, which a fork keeps
-    try:
-        done = ckio(*LINE, "--json", at=at)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    (told,) = done.stderr.splitlines()
-    for word in ("level 'far' is full", "Write(x_", "File too large", "planned anew"):
-        assert word in told
-    assert json.loads(done.stdout)["gradient_digest"] == known["gradient_digest"]
-    assert left(at) == []
-
-
-def test_a_level_that_is_deleted_on_the_way_forward_is_given_up(
-    at: Path, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HARM", "20")
-    done = ckio(*LINE, at=at)
-    assert "level 'far' fails, and is given up: #" in done.stderr
-    assert known["gradient_digest"] in done.stdout
-
-
 def test_a_level_that_is_gone_when_the_way_back_begins_is_given_up(
     at: Path, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,39 +128,3 @@ def test_a_level_that_is_gone_when_the_way_back_begins_is_given_up(
     assert "level 'far' fails, and is given up: " in done.stderr
     assert "reserving failed" in done.stderr
     assert known["gradient_digest"] in done.stdout
-
-
-def without_memory(at: Path, capacity: int = 48_000) -> None:
-    """Let the durable level be all that there is."""
-    text = (at / "node.toml").read_text().replace("48000", str(capacity))
-    begin = text.index("[[level]]")
-    (at / "node.toml").write_text(text[:begin] + text[text.index("[[level]]", begin + 1) :])
-
-
-@pytest.mark.slow
-def test_with_no_level_left_it_ends_and_goes_on_when_there_is_one(
-    at: Path, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_memory(at)
-    killed(monkeypatch, at, "step:20", *LINE)
-    with monkeypatch.context() as here:
-        here.setenv("HARM", "25")
-        done = ckio(*RESUME, at=at, status=1)
-    assert "there is no way to continue" in done.stderr
-    assert "resume the run" in done.stderr
-    assert answer(*RESUME, at=at)["gradient_digest"] == known["gradient_digest"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", [20, 27])
-def test_a_run_stopped_where_the_room_is_used_up_goes_on_beside_what_it_stored(
-    at: Path, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    """Where it stands is stored in the room for adjoint checkpoints: there is no other."""
-    without_memory(at, 40_000)
-    for moment in (f"step:{step}", "step:3", "step:6"):
-        line = (*LINE, "--resume")
-        killed(monkeypatch, at, f"{moment}:{int(signal.SIGTERM)}", *line, status=75)
-    assert len(stored_in(at)) * 4104 > 40_000 - 2 * 8216
-    assert answer(*RESUME, at=at)["gradient_digest"] == known["gradient_digest"]
-    assert left(at) == []

@@ -210,6 +210,8 @@ def test_a_wrong_gradient_is_told_by_control_with_what_to_try_next(place: Path) 
     (place / "wrong.py").write_text(WRONG.replace("from beside import RATE", "RATE = 0.3"))
     words = "--steps", 9, "--platform", "node.toml", "--into", "a", "--check-gradient"
     done = ckio("run", "wrong.py", *words, at=place, status=1)
+    assert "NOT verified" in done.stderr
+    assert done.stderr.count("\n") == 1
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("gradient check")]
     assert "NOT verified: remainder rates 0.99, 0.99, 1.00" in line
     assert "wrong in 'rate': remainder rates 1.0" in line

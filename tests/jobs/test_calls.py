@@ -12,7 +12,6 @@ from ckio.cli.entry import COMMANDS
 from ckio.errors import BadInput
 from ckio.jobs.analyzing import model_figures
 from ckio.jobs.planning import plan_of
-from ckio.jobs.sweeping import sweep
 from ckio.schedule import makespan
 from ckio.schedule.occupancy import busy_seconds, overlap_savings
 from ckio.schedule.policy import Overlap
@@ -70,15 +69,6 @@ def test_what_overlap_saves(node: Path) -> None:
     savings = overlap_savings(schedule, plan.platform, timeline)
     assert savings == {name: figures[name] for name in savings}
     assert savings["synchronous"] == makespan(schedule, plan.platform)
-
-
-def test_a_sweep(node: Path) -> None:
-    words = ("--steps", 30, "--platform", node, "--capacity", "80B,160B,200B")
-    figures = answer("plan", *words, *WORDS, at=node.parent)
-    swept = sweep(plan_of(steps=30, platform=node, **COSTS), capacities=[80, 160, 200])
-    assert json.loads(json.dumps(swept.figures())) == {
-        name: value for name, value in figures.items() if name != "lossy"
-    }
 
 
 def test_an_analysis(node: Path) -> None:

@@ -124,37 +124,6 @@ def test_odd_names_that_hdf5_can_hold_are_those_of_the_result(tmp_path: Path, le
     assert again.functional == fresh.functional
 
 
-def test_names_of_the_state_are_free(tmp_path: Path) -> None:
-    for number, name in enumerate(("u/", ".", "", "\ud800", "u" * 3000)):
-        for level in ("ck", "ck.h5"):
-
-            class Odd(ArrayModel):
-                def __init__(self, name: str = name) -> None:
-                    self.name = name
-                    state = {self.name: np.ones(9), "J": 0.0}
-                    super().__init__(state, control={"c": 0.5}, tape=[self.name])
-
-                def step(self, state: Any, i: int, /) -> None:
-                    state[self.name] *= self.control["c"]
-                    state["J"] += state[self.name].sum()
-
-                def adjoint_step(self, adjoint: Any, tape: Any, i: int, /) -> None:
-                    adjoint[self.name] += adjoint["J"]
-                    self.gradient["c"] += (tape[self.name] * adjoint[self.name]).sum()
-                    adjoint[self.name] *= self.control["c"]
-
-            path = tmp_path / level
-            place: dict[str, Any] = {"platform": priced(Odd, path)}
-            if not number and level == "ck.h5":  # an archive is measured with such names, too
-                place = {"archive": path}
-            run = tmp_path / f"run-{number}-{level}"
-            result = Job(run, model=Odd, steps=9, planner="hrevolve", **place).run()
-            assert result.figures["levels"][0]["written"] > 0
-            assert result.gradient["c"] == pytest.approx(
-                9 * sum(k * 0.5 ** (k - 1) for k in range(1, 10))
-            )
-
-
 # Space, and errors at the end
 
 

@@ -1,7 +1,6 @@
 """A run as an object: begun, killed, resumed, with its gradient as a file and as arrays."""
 
 import errno
-import json
 import os
 import pickle
 import signal
@@ -13,18 +12,15 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from cli.commands import CKIO, answer, ckio, complaint
+from cli.commands import answer, ckio, complaint
 from jobs import test_same_run as same_run
 from jobs.inversion import LINE, STEPS, arrays, equal, place
 from jobs.test_same_run import Misfit
 
-from ckio import Directory, Halted, Hdf5, Job, Platform, calibrate
+from ckio import Directory, Hdf5, Job, Platform, calibrate
 from ckio.errors import BadInput, NotVerified, RunFailed
 from ckio.jobs import gradients
 from ckio.platform.clock import WallClock
-
-IMPLICIT = ("run", "heat.py:Heat", "--steps", STEPS, "--ram", "2kB", "--disk", "scratch")
-IMPLICIT = (*IMPLICIT, "--into", "run", "--resume")
 
 
 @pytest.fixture
@@ -39,30 +35,6 @@ def heat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return model
 
 
-@pytest.mark.slow
-def test_a_shell_script_calibrates_runs_is_killed_and_says_the_same_line_again(
-    tmp_path: Path,
-) -> None:
-    at, line = place(tmp_path), " ".join(map(str, (CKIO, *IMPLICIT)))
-    whole = line.replace("--into run", "--into whole")
-    script = f"{whole} && (KILL=adjoint:25:run/manifest.json {line}; true) && {line}\n"
-    (at / "job.sh").write_text(script)
-    done = subprocess.run(["sh", "job.sh"], cwd=at, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "calibrated; the platform is stored in run/platform.toml" in done.stdout
-    assert "resumed from" in done.stdout
-    assert equal(arrays(at / "run" / "gradient.h5"), arrays(at / "whole" / "gradient.h5"))
-    with h5py.File(at / "run" / "gradient.h5") as file:
-        assert file["gradient/source"].attrs["units"] == "K2 / (K s-1)"
-        assert file["control/x"].attrs["units"] == "K"
-        assert file.attrs["model"] == "heat.py:Heat"
-        assert file.attrs["steps"] == STEPS
-        assert (
-            file["functional"][()]
-            == json.loads((at / "run" / "result.json").read_text())["functional"]
-        )
-
-
 def test_a_job_gives_what_the_command_stores(heat: Any, tmp_path: Path) -> None:
     job = Job("run", model=heat, steps=STEPS, platform="node.toml", planner="hrevolve", check=True)
     assert not job.has_ended
@@ -72,6 +44,10 @@ def test_a_job_gives_what_the_command_stores(heat: Any, tmp_path: Path) -> None:
     stored = arrays(tmp_path / "run" / "gradient.h5")
     assert np.array_equal(result.gradient["x"], stored["gradient/x"])
     assert result.functional == stored["functional"]
+    with h5py.File(tmp_path / "run" / "gradient.h5") as file:
+        assert file["gradient/source"].attrs["units"] == "K2 / (K s-1)"
+        assert file["control/x"].attrs["units"] == "K"
+        assert (file.attrs["model"], file.attrs["steps"]) == ("heat:Heat", STEPS)
     assert result.timeline.makespan > 0
     assert result.prediction.makespan > 0
     with pytest.raises(BadInput, match="already holds a run"):
@@ -142,24 +118,6 @@ def test_a_gradient_that_is_not_verified_is_an_error_with_the_result(heat: Any) 
     assert error.value.result.functional == result.functional
     assert job.result().verified is False
     assert Job("plain", model=Wrong, **options).run().verified is None
-
-
-def test_a_job_is_stopped_and_resumed(heat: Any) -> None:
-    class Stopping(heat):  # type: ignore[misc]
-        def adjoint_step(self, adjoint: Any, tape: Any, i: int) -> None:
-            super().adjoint_step(adjoint, tape, i)
-            if i == STEPS // 2:
-                os.kill(os.getpid(), signal.SIGTERM)
-
-    heat.__qualname__ = Stopping.__qualname__ = "Heat"
-    Stopping.__module__ = "heat"
-    options: dict[str, Any] = {"steps": STEPS, "platform": "node.toml", "planner": "hrevolve"}
-    with pytest.raises(Halted) as halted:
-        Job("run", model=Stopping, **options).run(walltime="1d")
-    assert halted.value.why == "SIGTERM"
-    result = Job("run", model=heat, **options).run()
-    whole = Job("whole", model=heat, **options).run()
-    assert equal(dict(result.gradient), dict(whole.gradient))
 
 
 def test_arguments_of_a_job_are_checked_where_they_enter(heat: Any) -> None:
@@ -320,54 +278,6 @@ def test_a_gradient_that_cannot_be_written_costs_no_checkpoint(
 
 
 # An optimisation
-
-
-LBFGS = """
-import sys
-import numpy as np
-from scipy.optimize import minimize
-import ckio
-from heat import Heat
-
-first = ckio.Job("eval-00", model=Heat, steps=40, ram="2kB", disk="scratch", every=0.0)
-misfits = []
-
-def misfit(c):
-    control = {"x": c[:64].copy(), "source": c[64:].copy()}
-    result = first.again(f"eval-{len(misfits):02d}", control).run()
-    misfits.append(result.functional)
-    print(result.functional.hex(), flush=True)
-    return result.functional, np.concatenate([result.gradient["x"], result.gradient["source"]])
-
-minimize(misfit, np.zeros(128), jac=True, method="L-BFGS-B", options={"maxiter": 11})
-"""
-
-
-@pytest.mark.slow
-def test_an_optimisation_over_jobs_is_killed_and_goes_on(tmp_path: Path) -> None:
-    def run(at: Path, kill: str) -> tuple[int, list[float]]:
-        done = subprocess.run(
-            [sys.executable, "-c", LBFGS],
-            cwd=at,
-            env={**os.environ, "KILL": kill},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert "Traceback" not in done.stderr, done.stderr
-        return done.returncode, [float.fromhex(line) for line in done.stdout.split()]
-
-    at = place(tmp_path)
-    status, until = run(at, "adjoint:15:eval-03/manifest.json")
-    assert status == -signal.SIGKILL
-    status, misfits = run(at, "never:0")
-    assert status == 0
-    assert len(misfits) >= 10
-    assert misfits[: len(until)] == until
-    assert len(until) == 3
-    assert misfits[-1] < misfits[0] / 100
-    platforms = {(at / f"eval-{n:02d}" / "platform.toml").exists() for n in range(1, len(misfits))}
-    assert platforms == {False}  # calibrated once
 
 
 PACKED = """

@@ -9,25 +9,15 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from cli.jobs import MPIEXEC, Job, answer, needs_mpi, write_platform
-from jobs.inversion import arrays, equal
+from cli.jobs import MPIEXEC, needs_mpi
 
 pytestmark = needs_mpi
 
 MODELS = """
-import time
-
 import numpy as np
 
 from ckio import ArrayModel
 from ckio.model.comm import SOLO, share
-from ckio.models.wave import Wave
-
-
-class Slow(Wave):
-    def adjoint_step(self, adjoint, tape, i):
-        time.sleep(0.06)  # so that the way back lasts for seconds, on a busy machine too
-        super().adjoint_step(adjoint, tape, i)
 
 
 class Parts(ArrayModel):
@@ -50,28 +40,6 @@ class Parts(ArrayModel):
     def functional(self):
         return sum(self.comm.gather(super().functional))
 """
-
-
-@pytest.mark.slow
-def test_a_job_on_two_ranks_is_killed_and_resumed_to_the_same_gradient(tmp_path: Path) -> None:
-    (tmp_path / "models.py").write_text(MODELS)
-    words = ("run", "models.py:Slow", "--set", "grid=32", "--steps", 60, "--resume")
-    words = (*words, "--platform", write_platform(tmp_path, "models.py:Slow"), "--every", "0.02")
-    answer(2, *words, "--into", "whole", at=tmp_path)
-    job = Job(2, *words, "--into", "run", "--log", "log", at=tmp_path)
-    job.wait_for(tmp_path, "log", text="reverse")
-    for rank in (0, 1):
-        job.kill(rank)
-    job.ended(status=None)
-    assert not (tmp_path / "run" / "gradient.h5").exists()
-    answer(2, *words, "--into", "run", at=tmp_path)
-    whole, run = (arrays(tmp_path / name / "gradient.h5") for name in ("whole", "run"))
-    assert equal(whole, run)
-    rows = [run[f"parts/{rank}/gradient/m"] for rank in (0, 1)]
-    assert np.array_equal(np.concatenate(rows), run["gradient/m"])
-    # The result is read back with the part of each rank.
-    again = answer(2, *words, "--into", "run", at=tmp_path)
-    assert again["gradient_digest"]
 
 
 SCRIPT = """
@@ -111,51 +79,6 @@ def test_each_rank_of_a_script_gets_its_part(tmp_path: Path) -> None:
         expected = 2 * np.linspace(1.0, 2.0, 11) * sum(0.81**k for k in range(20))
         assert np.allclose(gradient[()], expected, rtol=1e-12)
         assert file["control/u"].attrs["units"] == "m"
-
-
-HALTED = """
-import os
-import signal
-import ckio
-from ckio.adapters.mpi import world
-from models import Parts
-
-comm = world()
-
-
-def stopped(i):
-    if i == 9 and comm.rank == 1 and os.path.exists("run/manifest.json"):
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-
-class Stopped(Parts):
-    def adjoint_step(self, adjoint, tape, i):
-        stopped(i)
-        super().adjoint_step(adjoint, tape, i)
-
-
-Stopped.__name__ = Stopped.__qualname__ = "Parts"
-Stopped.__module__ = "models"
-args = dict(steps=20, ram="1kB", disk="scratch", planner="hrevolve")
-try:
-    ckio.Job("run", model=Stopped, **args).run()
-except ckio.Halted as error:
-    why = error.why
-gradient = ckio.Job("run", model=Parts, **args).run().gradient["u"]
-whole = ckio.Job("whole", model=Parts, **args).run().gradient["u"]
-lines = comm.gather(f"{why} {(gradient == whole).all()}")
-if comm.rank == 0:
-    print("\\n".join(lines))
-"""
-
-
-@pytest.mark.slow
-def test_all_ranks_of_a_script_are_halted_if_one_gets_a_signal(tmp_path: Path) -> None:
-    (tmp_path / "models.py").write_text(MODELS)
-    command = [MPIEXEC, "-n", "2", sys.executable, "-c", HALTED]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["SIGUSR1 True"] * 2
 
 
 SHARED = """

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from cli.commands import answer, ckio
-from jobs.inversion import LINE, MODEL, PLATFORM, place
+from jobs.inversion import LINE, MODEL, place
 
 from ckio import Job
 from ckio.errors import BadInput, RunFailed
@@ -14,14 +14,7 @@ from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule.policy import policy_of
 
-LARGER = [word if word != "heat.py:Heat" else "heat.py:Larger" for word in LINE]
-
 MORE = """
-
-class Larger(Heat):
-    def __init__(self):
-        super().__init__(cells=128)
-
 
 class Hot(Heat):
     def step(self, state, i):
@@ -29,19 +22,6 @@ class Hot(Heat):
         if i == 30:
             state["x"][3] = np.inf if at == "0" else np.nan
 """
-
-
-@pytest.mark.slow
-def test_a_larger_model_runs_on_the_platform_of_another_one(tmp_path: Path) -> None:
-    """Calibration has written room for the tape of the model that it measured, and no limit."""
-    at = place(tmp_path)
-    (at / "heat.py").write_text(MODEL + MORE)
-    (at / "node.toml").write_text(f"working_memory = 512\n{PLATFORM}")
-    assert answer(*LARGER, at=at)["steps"] == 60
-    assert answer(*LARGER, at=at)["steps"] == 60  # the platform of the file is still the same
-    (at / "node.toml").write_text(f"working_memory = 600\n{PLATFORM}")
-    words = ("run", *LARGER[1:-2], "tight", "--resume")
-    assert "working_memory" in ckio(*words, at=at, status=2).stderr
 
 
 def test_room_for_a_tape_is_made_where_nobody_set_a_limit() -> None:

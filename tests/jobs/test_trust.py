@@ -135,19 +135,6 @@ def test_what_is_no_registered_name_is_bad_input(at: Path) -> None:
 # 3. Nothing is written through a link
 
 
-def test_a_planted_link_leads_nowhere(at: Path, tmp_path: Path, digest: str) -> None:
-    victim = tmp_path / "thesis.tex"
-    victim.write_text("do not touch")
-    texts = ("predicted.txt", "schedule.txt", "result.json", "gradient.h5", "measured.txt")
-    names = [f".{name}.part" for name in texts]
-    for name in (*names, "predicted.txt", "measured.txt", "gradient.h5", "schedule-1.txt"):
-        with contextlib.suppress(FileNotFoundError):
-            (at / "run" / name).unlink()
-        (at / "run" / name).symlink_to(victim)
-    assert answer(*LINE, at=at)["gradient_digest"] == digest
-    assert victim.read_text() == "do not touch"
-
-
 def test_a_file_is_made_beside_its_place_and_renamed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("old")

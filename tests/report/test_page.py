@@ -30,7 +30,6 @@ from ckio.report.pictures import (
     draw,
     resources,
     slow_discards,
-    storage,
     sweeps,
 )
 from ckio.report.pictures.svg import COLUMNS, DISTINCT
@@ -238,21 +237,6 @@ def test_merged_bars_are_as_high_as_their_share_of_the_time() -> None:
     titles = [p.findtext("{*}title") or "" for p in write.findall("{*}path")]
     assert sum(int(title.split(" ")[0]) for title in titles) == count
     assert {title.split(", ")[1].split(" ")[0] for title in titles} <= {"49%", "50%", "51%"}
-
-
-@pytest.mark.slow
-def test_a_million_events_make_a_small_page_quickly() -> None:
-    count = 250_000
-    timeline, chain = long(count, CHAIN, PLATFORM), CHAIN.with_steps(count)
-    text = report(predicted=timeline, measured=timeline, chain=chain)
-    assert len(text) < 3_000_000
-    axis = PlotAxis(timeline.makespan)
-    for picture in (
-        resources(timeline, PLATFORM, axis),
-        storage(timeline, chain, PLATFORM, axis),
-        sweeps(timeline, chain, PLATFORM, axis),
-    ):
-        assert len(list(ElementTree.fromstring(picture.element()).iter())) < 2000
 
 
 def test_as_many_shapes_as_are_ever_drawn_one_by_one_make_a_small_page() -> None:

@@ -5,16 +5,13 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
-from drawing import Case, legal_schedules
-from hypothesis import given, settings
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.report.pictures.lines import STROKES
-from ckio.report.pictures.lines import lines as lines_of
 from ckio.report.pictures.spacetime import BEGINS, MOST, spacetime
-from ckio.report.pictures.svg import COLUMNS, LEFT, RIGHT
+from ckio.report.pictures.svg import LEFT, RIGHT
 from ckio.schedule import Schedule
 from ckio.schedule.timeline import Timeline
 
@@ -164,52 +161,6 @@ def test_nothing_and_one_step_have_a_picture() -> None:
     root = drawn([Record(0, 1), Reverse(0, 1)], chain)
     assert shapes(root, "line move thick record")[0][1] == f"M{LEFT} {Y[0]}H{RIGHT}"
     assert shapes(root, "line move reverse")[0][1] == f"M{RIGHT} {Y[1]}H{LEFT}"
-
-
-@pytest.mark.slow
-@settings(max_examples=60)
-@given(legal_schedules())
-def test_a_schedule_can_be_read_off_its_picture(case: Case) -> None:
-    schedule, platform = case
-    timeline = in_sequence(schedule, platform)
-    picture = spacetime(timeline, schedule.chain, platform)
-    root = picture.element()
-    cell, lines = COLUMNS / schedule.chain.length, lines_of(schedule.actions)
-    for css, sort in (
-        ("line move advance", Advance),
-        ("line move thick record", Record),
-        ("line move reverse", Reverse),
-    ):
-        read = []
-        for _, d in shapes(root, css):
-            tail, y, tip = map(float, re.split("[MH ]", d)[1:])
-            ends = sorted(round((x - LEFT) / cell) for x in (tail, tip))
-            read.append((sort(*ends), tail < tip))
-            assert 0 < y < picture.height
-        assert read == [
-            (action, sort is not Reverse) for action in schedule.actions if isinstance(action, sort)
-        ]
-    heights = [
-        float(re.split("[MH ]", d)[2])
-        for css in ("line move advance", "line move thick record", "line move reverse")
-        for _, d in shapes(root, css)
-    ]
-    computing = schedule.actions.op <= 2
-    assert len(set(heights)) == len(set(lines[computing].tolist()))
-    for level in range(len(platform.levels)):
-        marks = [
-            action
-            for action in schedule.actions
-            if isinstance(action, Write | Read) and action.level == level
-        ]
-        titles = [
-            title
-            for verb in ("write", "read")
-            for css in (f"line mark {verb} level{level}", f"line mark {verb} level{level} point")
-            for title, _ in shapes(root, css)
-            if title
-        ]
-        assert len(titles) == len(marks)
 
 
 def test_many_sweeps_share_lines_and_many_steps_share_columns() -> None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 from drawing import Case, legal_schedules
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,22 +109,6 @@ def test_slices_that_touch_do_not_overlap_for_a_reader(
         assert 0 <= as_read(event["ts"]) <= max(ends.values(), default=0) + 1000
 
 
-@pytest.mark.parametrize("seconds", [1e6, 8.9e9])
-def test_a_year_of_short_steps_has_them_one_after_the_other(seconds: float) -> None:
-    """Where a float of microseconds says no nanoseconds, whole microseconds are written."""
-    count = 2000
-    stop = seconds + np.cumsum(np.full(count, 0.123456789))
-    start = np.concatenate(([seconds], stop))[:count]
-    actions = Actions.of([Advance(k, k + 1) for k in range(count)])
-    timeline = Timeline(actions, start, stop, np.zeros(count, np.int64))
-    ends = 0
-    for event in events(timeline, CHAIN.with_steps(count), PLATFORM, "X"):
-        assert as_read(event["ts"]) >= ends
-        ends = as_read(event["ts"]) + as_read(event["dur"])
-        assert event["dur"] == pytest.approx(123456.789, abs=2.5)
-    assert abs(ends - timeline.makespan * 1e9) < 2000
-
-
 def test_channels_are_threads_of_their_own_with_their_transfers() -> None:
     bus = Level(name="bus", backend="directory", channel="disk", write=Affine(4.0))
     disk = Level(name="disk", backend="directory", write=Affine(1.0))
@@ -139,15 +122,6 @@ def test_channels_are_threads_of_their_own_with_their_transfers() -> None:
         (0.0, 1e6, 10),
         (1e6, 4e6, 10),
     ]
-
-
-def test_with_overlap_a_counter_says_what_is_on_its_way() -> None:
-    disk = Level(name="disk", backend="directory", write=Affine(4.0))
-    platform = Platform((Level(name="ram", capacity=100, write=Affine(0.5)), disk))
-    schedule = Schedule(CHAIN, [Advance(0, 2), Write(Key(Kind.RESTART, 2), 1)])
-    timeline = simulate(schedule, platform, overlap=Overlap(1))
-    moving = counter(timeline, platform, "bytes on their way")
-    assert moving == [(0.0, 0), (2e6, 10), (6.5e6, 0)]
 
 
 def test_counters_say_at_which_step_the_forward_and_the_adjoint_stand() -> None:

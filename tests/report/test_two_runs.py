@@ -17,7 +17,6 @@ from ckio.report import BETWEEN
 from ckio.report.two_runs import (
     RunSide,
     class_pairs,
-    comparison_figures,
     comparison_page,
     run_table,
     verdict,
@@ -142,16 +141,6 @@ def test_the_table_has_all_classes_of_both_and_their_signed_differences() -> Non
     pairs = class_pairs(side("A", MANY), side("B", FEW))
     assert pairs[-1][0].name == BETWEEN
     assert sum(old.measured for old, _ in pairs) == pytest.approx(18.5)
-
-
-def test_the_figures_are_plain_data() -> None:
-    figures = comparison_figures(side("A", MANY), side("B", FEW))
-    assert figures["difference"] == -6.5
-    assert figures["share"] == pytest.approx(-6.5 / 18.5)
-    assert figures["same_gradient"] is True
-    first, second = figures["runs"]
-    assert first["classes"]["advance"] == {"actions": 2, "steps": 5, "seconds": 5.0}
-    assert (second["steps"], second["peak_bytes"], second["whole"]) == (4, 0, True)
 
 
 def test_the_page_has_the_pictures_of_both_on_one_time_axis_and_is_escaped() -> None:

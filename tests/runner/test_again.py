@@ -3,11 +3,10 @@
 from itertools import count
 from pathlib import Path
 
-import numpy as np
 import pytest
 from small_models import digest, reverse_all
 
-from ckio.actions import Action, Discard, Key, Kind, Write
+from ckio.actions import Action, Discard, Key, Write
 from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
@@ -16,8 +15,6 @@ from ckio.backends.ram import Ram
 from ckio.compression import Zstd
 from ckio.errors import BadInput
 from ckio.model import sizes_of
-from ckio.model.arraymodel import ArrayModel
-from ckio.model.arrays import Arrays
 from ckio.models.burgers import Burgers
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
@@ -100,21 +97,6 @@ def test_the_same_schedule_on_the_same_levels_for_other_controls(
         assert not any(list(level.keys()) for level in levels)
         found.add(model.functional)
     assert len(found) == 3
-    for level in levels:
-        level.close()
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("far", FAR_LEVELS)
-def test_programs_of_unknown_length_one_after_the_other(far: str, tmp_path: Path) -> None:
-    levels, lengths = opened(far, tmp_path), []
-    for speed in (0.5, 1.0, 0.25):
-        model, alone = (Burgers(grid=GRID, speed=speed) for _ in range(2))
-        schedule, _ = run_to_end(Online(CHAIN, PLATFORM), model, levels)
-        assert digest(model) == digest(reverse_all(alone, schedule.chain.length))
-        assert not any(list(level.keys()) for level in levels)
-        lengths.append(schedule.chain.length)
-    assert len(set(lengths)) == 3
     for level in levels:
         level.close()
 
@@ -206,50 +188,3 @@ def test_adjoints_of_other_functionals_start_from_the_checkpoints_that_were_kept
     assert not any(list(level.keys()) for level in levels)
     for level in levels:
         level.close()
-
-
-# --- a model that sums up several functionals on its way
-
-
-class Sums(ArrayModel):
-    """Decay with J = Σ x² and K = Σ x⁴ in its state, of which one is differentiated."""
-
-    def __init__(self, of: str) -> None:
-        self.of = of
-        x = np.linspace(0.5, 1.5, 7)
-        super().__init__({"x": x, "J": 0.0, "K": 0.0}, control={"x": x}, tape=["x"])
-
-    def step(self, state: Arrays, i: int, /) -> None:
-        x = state["x"]
-        state["J"] += np.add.reduce(x**2)
-        state["K"] += np.add.reduce(x**4)
-        x -= 0.01 * (i + 1) * x**2
-
-    def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
-        x = tape["x"]
-        adjoint["x"] *= 1 - 0.02 * (i + 1) * x
-        adjoint["x"] += 2 * x * adjoint["J"]
-        adjoint["x"] += 4 * x**3 * adjoint["K"]
-
-    def adjoint_seed(self, state: Arrays, adjoint: Arrays, n: int, /) -> float:
-        adjoint["J"][...] = self.of == "J"
-        adjoint["K"][...] = self.of == "K"
-        return float(state["K"]) if self.of == "K" else 0.0
-
-
-def test_each_of_several_sums_has_its_gradient_from_one_forward(tmp_path: Path) -> None:
-    chain = Chain(steps=19, advance=1.0, record=1.0, reverse=1.0, **sizes_of(Sums("J")))
-    platform = Platform((Level(name="far", write=Affine(0.5), read=Affine(0.5)),), chain.tape)
-    level, found = Directory(tmp_path), {}
-    for of in "JK":
-        stored = [frozenset(level.keys())]
-        plan = resume(chain, platform, stored) if stored[0] else hrevolve(chain, platform)
-        model, alone = Sums(of), Sums(of)
-        run(keeping(plan, 0), platform, model, [level])
-        alone.record(0, 19)
-        alone.reverse(0, 19)
-        found[of] = model.functional, model.gradient["x"].tobytes()
-        assert found[of] == (alone.functional, alone.gradient["x"].tobytes())
-    assert found["J"] != found["K"]
-    assert Key(Kind.RESTART, 0) in set(level.keys())
-    level.close()

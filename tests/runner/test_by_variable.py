@@ -1,6 +1,5 @@
 """Schedules of single variables, performed: any call may fail, and the gradient is the same."""
 
-import re
 from dataclasses import replace
 from itertools import product
 
@@ -18,7 +17,6 @@ from ckio.errors import (
     CorruptCheckpoint,
     LevelFull,
     MissingCheckpoint,
-    Stopped,
     StorageError,
 )
 from ckio.model import sizes_of
@@ -28,7 +26,6 @@ from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.runner import run
 from ckio.runner.failover import Stored, failover
-from ckio.runner.perform import perform
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.policy import Overlap
 
@@ -127,14 +124,6 @@ def test_tapes_are_stored_by_variable_too() -> None:
     assert digest(model) == TRUTH
 
 
-def test_transfers_may_go_on_behind_the_program() -> None:
-    for overlap in (Overlap(1, 0), Overlap(0, 2)):
-        model = Seasons()
-        timeline = run(PLAN, PLATFORM, model, [Ram(), Ram(), Ram()], overlap=overlap)
-        assert digest(model) == TRUTH
-        assert len(timeline.transfers)
-
-
 @THOROUGH
 @pytest.mark.parametrize("overlap", [Overlap(), Overlap(2, 2)], ids=["alone", "overlap"])
 def test_any_call_may_fail_once_or_from_then_on(overlap: Overlap, thorough: bool) -> None:
@@ -154,46 +143,12 @@ def test_any_call_may_fail_once_or_from_then_on(overlap: Overlap, thorough: bool
             assert bool(said) == bool(faults.raised)
 
 
-def test_where_the_model_stands_is_carried_variable_by_variable() -> None:
-    """Nothing is recorded or advanced again: what fails is written to the next level."""
-    words = [type(action).__name__ for action in PLAN.actions]
-    first = words.index("Write", 1)  # after a step
-    accesses = sum(word in ("Write", "Read", "Discard") for word in words[:first])
-    faults = Faults({accesses: StorageError})
-    timeline, model = failover(
-        *(PLAN, PLATFORM, Seasons(), memory(faults, PLATFORM)),
-        fresh=Seasons,
-        replan=replan,
-        warn=lambda _: None,
-    )
-    assert digest(model) == TRUTH
-    assert faults.raised
-    assert timeline.actions[-1] == PLAN.actions[-1]
-
-
 def test_a_model_of_other_sizes_is_refused_before_the_start() -> None:
     variables = replace(VARIABLES, nbytes={**VARIABLES.nbytes, "x": 72})
     plan = lower(hrevolve(CHAIN, PLATFORM), variables)
     levels = tuple(replace(level, capacity=None) for level in PLATFORM.levels)
     with pytest.raises(BadInput, match=r"plans .* bytes for .*x.* in a restart"):
         run(plan, Platform(levels), Seasons(), [Ram(), Ram(), Ram()])
-
-
-@pytest.mark.slow
-def test_a_run_that_is_stopped_says_where_it_stands_also_where_no_whole_state_is_held() -> None:
-    said = set[str]()
-    for number in range(len(PLAN)):
-        asked = iter(range(number))
-        events = perform(
-            *(PLAN, PLATFORM, Seasons(), [Ram(), Ram(), Ram()]),
-            stop=lambda asked=asked: next(asked, None) is None,  # type: ignore[misc]
-        )
-        with pytest.raises(Stopped) as caught:
-            list(events)
-        said.add(re.sub(r"\d+", "9", str(caught.value)))
-    assert len(said) == 2
-    for held in ("the model has no whole state", "the state is x_9"):
-        assert f"stopped before action #9 of 9: {held}, the adjoint is at 9" in said
 
 
 def test_what_changes_only_after_a_run_is_on_no_tape_of_it() -> None:

@@ -2,11 +2,10 @@
 
 import gc
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -18,11 +17,7 @@ from small_models import digest
 from ckio.actions import Advance, Key, Kind, Layout, Record, Reverse, Write
 from ckio.actions.columns import WRITE
 from ckio.backends.base import Backend
-from ckio.backends.compressed import Compressed
-from ckio.backends.directory import Directory
-from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
-from ckio.compression import Zstd
 from ckio.errors import (
     BadInput,
     CorruptCheckpoint,
@@ -125,16 +120,6 @@ def test_any_call_may_fail_behind_the_program(thorough: bool) -> None:
             assert digest(model) == TRUTH, (number, error, ever)
             assert bool(told.said) == bool(faults.raised)
             assert len(timeline.transfers)
-
-
-@THOROUGH
-def test_a_second_call_may_fail_while_the_rest_is_performed(thorough: bool) -> None:
-    for number in range(0, CALLS, 2):
-        cases = list(product((3, 1, 2, 4, 6, 9), (StorageError, CorruptCheckpoint, LevelFull)))
-        for later, error in some(cases, number, thorough=thorough):
-            faults, told = Faults({number: StorageError, number + later: error}), Told()
-            _, model = told.run(PLAN, PLATFORM, memory(faults, PLATFORM))
-            assert digest(model) == TRUTH, (number, later, error)
 
 
 @pytest.mark.parametrize("number", range(0, CALLS // 2, 3))
@@ -499,46 +484,6 @@ def test_a_stop_waits_until_the_adjoint_is_the_model_s_again(number: int) -> Non
     key = a(stopped.value.adjoint)  # the last model made stands there
     if carried:
         assert save(made[-1], key)
-
-
-# Every role, on real levels
-
-
-def opened(root: Path, order: str) -> Iterator[Backend]:
-    for number, name in enumerate(order):
-        match name:
-            case "r":
-                yield Ram(checksum=True)
-            case "d":
-                yield Directory(root / str(number))
-            case "h":
-                yield Hdf5(root / f"{number}.h5")
-            case "c":
-                yield Compressed(Directory(root / str(number)), Zstd(1))
-            case "z":
-                yield Compressed(Hdf5(root / f"{number}.h5"), Zstd(1))
-
-
-@pytest.mark.parametrize(
-    "order",
-    ["hdr", *(pytest.param(o, marks=pytest.mark.slow) for o in ("rdh", "drh", "rcz", "zhc"))],
-)
-def test_any_level_may_fail_in_any_role(order: str, tmp_path: Path) -> None:
-    for number in range(1, CALLS, 6):
-        for error in (StorageError, CorruptCheckpoint, LevelFull):
-            root, faults, told = tmp_path / f"{number}{error.__name__}", Faults({}), Told()
-            root.mkdir()
-            faults.errors = {number: error, number + 4: error}
-            levels = list(opened(root, order))
-            wrapped = [Faulty(level, k, faults) for k, level in enumerate(levels)]
-            _, model = told.run(PLAN, PLATFORM, wrapped)
-            assert digest(model) == TRUTH
-            given_up = [text.split("'")[1] for text in told.said if "is given up" in text]
-            for level, priced in zip(levels, PLATFORM.levels, strict=True):
-                if priced.name not in given_up:
-                    assert list(level.keys()) == []
-                level.remove()  # type: ignore[attr-defined]
-            assert list(root.iterdir()) == []
 
 
 # Anything

@@ -6,17 +6,14 @@ its own, which go away with it; where the machine does not allow that, the test 
 
 import ctypes
 import os
-import resource
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from small_models import digest
 
-from ckio.actions import Key
 from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
 from ckio.backends.contents import Stored
@@ -27,7 +24,7 @@ from ckio.compression import Zstd
 from ckio.errors import BadInput, StorageError
 from ckio.planners.dp import hrevolve
 from ckio.schedule.timeline import Event
-from tests.backends.common import in_child, make_read_only, mount_small, with_own_mounts
+from tests.backends.common import mount_small, with_own_mounts
 
 from .failing import Logistic, Told, Unknown, chain_of, platform_of, truth
 
@@ -146,28 +143,6 @@ def test_a_level_is_damaged_under_the_run(
         assert all(f"level{role}" in text for text in said)
 
 
-@pytest.mark.slow
-def test_levels_may_be_damaged_one_after_the_other(tmp_path: Path) -> None:
-    """The archive goes in the forward sweep, the directory in the plan that followed."""
-    for later in range(1, 20, 4):
-        told, seen = Told(fresh=lambda: Logistic(SIZE)), list[int]()
-        directory, archive = Directory(tmp_path / "level"), Hdf5(tmp_path / "level.h5")
-
-        def watch(event: Event, told=told, seen=seen, later=later) -> None:  # type: ignore[no-untyped-def]
-            seen.append(len(told.said))
-            if len(seen) == 5:
-                flipped(tmp_path / "level.h5")
-            if seen.count(1) == later and seen[-1] == 1:
-                deleted(tmp_path / "level")
-
-        _, model = told.run(PLAN, PLATFORM, [Ram(), directory, archive], watch=watch)
-        assert digest(model) == TRUTH
-        assert told.said
-        directory.remove()
-        archive.remove()
-        assert list(tmp_path.iterdir()) == []
-
-
 # What takes mounts, limits or another user
 
 
@@ -195,25 +170,6 @@ def test_the_disk_becomes_full(run: Run, kind: type[Backend], tmp_path: Path) ->
     with_own_mounts(body)
 
 
-@pytest.mark.campaign
-@KINDS
-@RUNS
-def test_files_may_not_grow_any_more(run: Run, kind: type[Backend], tmp_path: Path) -> None:
-    limit, (soft, hard) = resource.RLIMIT_FSIZE, resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    def limited(levels: Sequence[Backend], watch: Watch) -> list[str]:
-        said = run(levels, watch)
-        resource.setrlimit(limit, (soft, hard))
-        return said
-
-    def body() -> None:
-        small = lambda _: resource.setrlimit(limit, (100_000, hard))  # noqa: E731
-        said = struck(tmp_path, kind, small, run=limited, promised=0.05)
-        assert any("File too large" in text for text in said)
-
-    in_child(body)
-
-
 _DETACH = 2
 
 
@@ -222,80 +178,3 @@ def unmounted(place: Path) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.umount2(str(place.parent).encode(), _DETACH):
         pytest.skip(f"umount: {os.strerror(ctypes.get_errno())}")
-
-
-@pytest.mark.campaign
-@KINDS
-@pytest.mark.parametrize("fault", [unmounted, lambda place: make_read_only(place.parent)])
-def test_the_file_system_goes_away_or_becomes_read_only(
-    kind: type[Backend], fault: Fault, tmp_path: Path
-) -> None:
-    """Whatever the level can still do then, the gradient is right."""
-
-    def body() -> None:
-        for moment in MOMENTS:
-            place = tmp_path / f"{moment}"
-            place.mkdir()
-            mount_small(place, "size=8m")
-            struck(place, kind, fault, moments=[moment], promised=0.05)
-
-    with_own_mounts(body)
-
-
-@pytest.mark.campaign
-@KINDS
-def test_the_permission_to_write_is_lost(kind: type[Backend]) -> None:
-    with TemporaryDirectory() as place:  # which another user may enter
-        root = Path(place)
-        root.chmod(0o777)
-
-        def locked(there: Path) -> None:
-            there.chmod(0o555 if there.is_dir() else 0o444)
-            root.chmod(0o555)
-
-        def unlocked(levels: Sequence[Backend], watch: Watch) -> list[str]:
-            said = known(levels, watch)
-            root.chmod(0o777)
-            if (level := place_of(root, kind)).exists():
-                level.chmod(0o755)
-                deleted(level)
-            return said
-
-        def body() -> None:
-            if os.geteuid() == 0:  # whom nothing is forbidden
-                os.chown(root, 65534, 65534)
-                os.setgid(65534)
-                os.setuid(65534)
-            struck(root, kind, locked, run=unlocked, promised=0.05)
-
-        in_child(body)
-
-
-@pytest.mark.parametrize("moment", MOMENTS[:2])
-def test_with_nothing_left_it_says_so_and_what_is_stored_is_intact(
-    moment: int, tmp_path: Path
-) -> None:
-    """The only levels are a directory and an archive; both may not write any more."""
-    platform = platform_of(CHAIN, 1, 2)
-    plan, told, seen = hrevolve(CHAIN, platform), Told(fresh=lambda: Logistic(SIZE)), list[Event]()
-    levels = [Directory(tmp_path / "level"), Hdf5(tmp_path / "level.h5")]
-    held = list[set[Key]]()
-
-    def watch(event: Event) -> None:
-        seen.append(event)
-        if len(seen) == moment:
-            deleted(tmp_path / "level")
-            deleted(tmp_path / "level.h5")
-            held.extend(set(level.keys()) for level in levels)
-
-    with pytest.raises(StorageError, match="no way to continue") as caught:
-        told.run(plan, platform, levels, watch=watch)
-    assert "was deleted" in str(caught.value)
-    assert "resume the run" in str(caught.value)
-    assert any(held) or moment == MOMENTS[0]
-    for level in levels:
-        for key in list(level.keys()):
-            with Logistic(SIZE).load(key, level.layout(key)) as into:
-                level.read(key, into)
-        level.remove()
-    assert list(tmp_path.iterdir()) == []

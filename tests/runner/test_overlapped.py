@@ -18,8 +18,6 @@ from ckio.backends.ram import Ram
 from ckio.compression import Zstd
 from ckio.errors import BadInput
 from ckio.model import sizes_of
-from ckio.model.arraymodel import ArrayModel
-from ckio.model.arrays import Arrays
 from ckio.planners.base import Planner
 from ckio.planners.dp import hrevolve, mixed
 from ckio.platform import Affine, Level, Platform
@@ -30,6 +28,7 @@ from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.testing import CountingModel, x
 
+from .failing import Logistic
 from .overlapping import Memory, Watched, opened, perform, random_case, synchronous
 
 CHAIN = Chain(steps=9, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)
@@ -90,27 +89,6 @@ def check(seed: int) -> None:
 # Real levels, and a gradient
 
 
-class Decay(ArrayModel):
-    """x += rate sin(x), with two arrays of different sizes."""
-
-    def step(self, state: Arrays, i: int, /) -> None:
-        state["J"] += (state["x"] ** 2).sum()
-        state["x"] += self.control["rate"] * np.sin(state["x"])
-        state["n"] += 1
-
-    def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
-        value, rate = tape["x"], self.control["rate"]
-        self.gradient["rate"] += (np.sin(value) * adjoint["x"]).sum()
-        adjoint["x"] *= 1 + rate * np.cos(value)
-        adjoint["x"] += 2 * value * adjoint["J"]
-
-
-def decay(size: int = 3000) -> Decay:
-    start = np.linspace(0.1, 2.0, size)
-    state = {"n": np.zeros(3, np.int32), "x": start, "J": 0.0}
-    return Decay(state, control={"x": start, "rate": 0.3}, tape=["x"])
-
-
 DEVICES: dict[str, Callable[[Path], Backend]] = {
     "directory": Directory,
     "synced": lambda path: Directory(path, durability="fdatasync"),
@@ -126,7 +104,7 @@ POLICIES = [Overlap(1, 0), Overlap(0, 1), Overlap(2, 2), Overlap(None, None)]
 def test_the_gradient_is_that_of_a_run_to_the_last_bit(
     device: str, planner: Planner, tmp_path: Path
 ) -> None:
-    sizes = sizes_of(decay())
+    sizes = sizes_of(Logistic(3000))
     chain = Chain(steps=23, advance=1, record=1, reverse=2, **sizes)
     price = Affine(latency=0.5)
     far = Level(name="far", capacity=6 * sizes["restart"], write=price, read=price, backend="x")
@@ -134,10 +112,10 @@ def test_the_gradient_is_that_of_a_run_to_the_last_bit(
     platform = Platform((near, far), working_memory=sizes["tape"])
     schedule = planner(chain, platform)
     assert any(isinstance(a, Write) and a.level == 1 for a in schedule.actions)
-    run(schedule, platform, expected := decay(), [Ram(), Ram()])
+    run(schedule, platform, expected := Logistic(3000), [Ram(), Ram()])
     for number, overlap in enumerate(POLICIES):
         memory, disk = Memory(capacity=near.capacity), DEVICES[device](tmp_path / f"far{number}")
-        list(overlapped(schedule, platform, found := decay(), [memory, disk], overlap))
+        list(overlapped(schedule, platform, found := Logistic(3000), [memory, disk], overlap))
         assert found.functional == expected.functional
         for name, value in expected.gradient.items():
             assert found.gradient[name].tobytes() == value.tobytes(), overlap
@@ -151,14 +129,14 @@ def test_staged_memory_goes_past_the_page_cache_as_it_is(tmp_path: Path) -> None
         far = Directory(tmp_path / "far", durability="direct")
     except BadInput:
         pytest.skip("no direct I/O here")
-    sizes = sizes_of(decay(1 << 15))
+    sizes = sizes_of(Logistic(1 << 15))
     chain = Chain(steps=9, advance=1, record=1, reverse=2, **sizes)
     actions = [Write(x(0), 1), Advance(0, 4), Write(x(4), 1), Advance(4, 8)]
     actions += [Record(8, 9), Reverse(8, 9), Read(x(4), 1)]
     actions += [Discard(x(4), 1), Advance(4, 7), Record(7, 8), Reverse(7, 8)]
     schedule, platform = Schedule(chain, actions), Platform((Level(name="ram"), FAR))
     near = Ram()
-    list(overlapped(schedule, platform, decay(1 << 15), [near, far], Overlap(2, 2)))
+    list(overlapped(schedule, platform, Logistic(1 << 15), [near, far], Overlap(2, 2)))
     assert list(far.keys()) == [x(0)]
     loans = [near.lend(sizes["restart"]) for _ in range(3)]
     assert all(np.frombuffer(loan.memory, "u1").ctypes.data % 4096 == 0 for loan in loans)
@@ -257,14 +235,6 @@ def test_what_is_discarded_while_it_is_staged_is_never_written() -> None:
     platform = Platform((Level(name="ram"), FAR))
     list(overlapped(schedule, platform, Opens(CHAIN), [Ram(), far], Overlap(None)))
     assert far.log == [(Write, x(0))]
-
-
-def test_a_run_without_a_memory_level_has_staging_memory_of_its_own() -> None:
-    far = Watched(Ram())
-    schedule = Schedule(CHAIN, [Write(x(0), 0), Advance(0, 3), Write(x(3), 0), Read(x(0), 0)])
-    platform = Platform((FAR,))
-    list(overlapped(schedule, platform, CountingModel(CHAIN), [far], Overlap(None, None)))
-    assert set(far.keys()) == {x(0), x(3)}
 
 
 def test_what_lies_there_at_the_start_must_have_the_size_that_was_planned() -> None:

@@ -281,24 +281,6 @@ def test_what_the_model_raises_is_told_once_all_is_written() -> None:
     assert set(far.keys()) == {x(0), x(2)}
 
 
-def test_nothing_more_is_read_ahead_once_the_program_has_failed() -> None:
-    far = Watched(Ram())
-
-    def broken() -> None:
-        raise ZeroDivisionError
-
-    actions = [Write(x(0), 1), Advance(0, 2), Advance(2, 4), Read(x(0), 1)]
-    schedule, model = Schedule(CHAIN, actions), Moves(at=2, do=broken)
-    times = overlapped(schedule, Platform((RAM, FAR)), model, [Ram(), far], ALL)
-    channels = times.gi_frame.f_locals["channels"]  # type: ignore[attr-defined]
-    far.before = lambda *_: _until(lambda: channels.traffic._most_ahead == 0)
-    with pytest.raises(RunFailed, match="ZeroDivisionError") as e:
-        list(times)
-    assert not hasattr(e.value, "__notes__")
-    assert far.log == [(Write, x(0))]
-    assert list(far.keys()) == [x(0)]
-
-
 def test_what_the_program_copies_from_is_kept_until_it_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -323,19 +305,6 @@ def test_what_the_program_copies_from_is_kept_until_it_has(
     list(overlapped(schedule, platform, CountingModel(CHAIN), [memory, far], Overlap(2)))
     assert lent in ([100], [200])
     assert memory.lent == 0
-
-
-def test_who_leaves_the_loop_finds_all_written() -> None:
-    far, memory = Watched(Ram()), Memory(capacity=1000)
-    actions = [Write(x(0), 1), Advance(0, 2), Write(x(2), 1), Advance(2, 4), Write(x(4), 1)]
-    platform = Platform((replace(RAM, capacity=1000), FAR))
-    schedule = Schedule(CHAIN, actions)
-    times = overlapped(schedule, platform, CountingModel(CHAIN), [memory, far], ALL)
-    for _ in range(3):
-        next(times)
-    times.close()  # type: ignore[attr-defined]
-    assert set(far.keys()) == {x(0), x(2)}
-    assert (memory.lent, memory.capacity) == (0, 1000)
 
 
 def test_a_run_that_is_stopped_has_written_what_was_staged() -> None:
@@ -426,17 +395,6 @@ def test_memory_that_is_lent_is_not_there_for_checkpoints() -> None:
     level.give_back(loan)
     level.write(x(1), model.layout(x(1)), model.dump(x(1)))
     level.close()
-
-
-def test_a_large_piece_begins_where_a_page_begins() -> None:
-    level = Ram()
-    level.reserve({70_000: 3})
-    loans = [level.lend(70_000) for _ in range(3)]
-    begins = [np.frombuffer(loan.memory, "u1").ctypes.data for loan in loans]
-    assert [begin % 4096 for begin in begins] == [0, 0, 0]
-    for number, loan in enumerate(loans):
-        loan.memory[:] = bytes([number]) * 70_000
-    assert [{*loan.memory} for loan in loans] == [{0}, {1}, {2}]
 
 
 def test_nothing_is_allocated_while_the_run_goes_on() -> None:

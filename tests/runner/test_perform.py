@@ -124,14 +124,6 @@ def test_perform_gives_each_event_as_it_has_happened() -> None:
     assert list(performed(watch=seen.append)) == seen
 
 
-def test_whoever_leaves_the_loop_leaves_the_model_there() -> None:
-    model = CountingModel(CHAIN)
-    for action, _ in zip(REVOLVE.actions, perform(REVOLVE, PLATFORM, model, [Ram()]), strict=True):
-        if action == Reverse(5, 6):
-            break
-    assert model.adjoint == 5
-
-
 # --- What is refused before the start
 
 
@@ -483,18 +475,6 @@ def test_what_stop_raises_ends_the_run_as_it_is() -> None:
     with pytest.raises(TimeoutError, match=r"^now$"):
         performed(model, schedule=Schedule(CHAIN, [Advance(0, 9)]), stop=stop)
     assert model.state == 1
-
-
-def test_a_model_that_finishes_early_within_pieces_is_reported() -> None:
-    class Finishing(CountingModel):
-        def advance(self, begin: int, end: int, /) -> int:
-            return 1 if begin == 1 else super().advance(begin, end)
-
-    schedule = Schedule(CHAIN, [Advance(0, 9)])
-    with pytest.raises(
-        RunFailed, match=r"^#0 Advance\[0, 9\): .* finished at step 1; plan for 1 steps"
-    ):
-        performed(Finishing(CHAIN), schedule=schedule, stop=After(float("inf")))
 
 
 def test_x_0_is_computed_before_the_time_of_a_run_begins() -> None:

@@ -1,8 +1,6 @@
 """Steps that are not reproducible end a run: each kind is caught, with the step and the arrays."""
 
-import ctypes
 import shutil
-import subprocess
 from contextlib import contextmanager
 
 import numpy as np
@@ -17,7 +15,6 @@ from small_models import Growth, reverse_all
 
 from ckio.actions import Field, Key, Kind, Write
 from ckio.actions.variables import Flow, Step
-from ckio.adapters.native import Memory, NativeModel
 from ckio.backends.compressed import Compressed
 from ckio.backends.ram import Ram
 from ckio.compression.zfp import Zfp
@@ -142,49 +139,6 @@ def test_states_that_differ_by_rounding_are_said_to_and_can_be_allowed() -> None
     for kind in (Rng, OneValue):  # is no rounding
         with pytest.raises(RunFailed, match="put what changes"):
             gradient(Reproducible(kind(), allow_rounding=True))
-
-
-SWAP = """
-#include <stdlib.h>
-typedef struct { double *a, *b, J; } Lib;
-Lib *lib_new(void) { Lib *s = calloc(1, sizeof *s); s->a = calloc(8, 8); s->b = calloc(8, 8);
-                     return s; }
-void *lib_at(Lib *s, int which) { return (void *[]){s->a, s->b, &s->J}[which]; }
-void lib_step(Lib *s, long i) {
-    double *old = s->a, *now = s->b;
-    for (int k = 0; k < 8; k++) now[k] = old[k] + 0.1 * (1 + k) + 0.01 * i;
-    s->J += now[0];
-    s->a = now, s->b = old;   /* the memory that ckio stores is every second time the old one */
-}
-"""
-
-
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler (cc)")
-def test_a_library_in_c_that_exchanges_pointers_is_caught(tmp_path) -> None:
-    source, library = tmp_path / "swap.c", tmp_path / "swap.so"
-    source.write_text(SWAP)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
-    lib = ctypes.CDLL(str(library))
-    lib.lib_new.restype = lib.lib_at.restype = ctypes.c_void_p
-    lib.lib_at.argtypes, lib.lib_step.argtypes = [ctypes.c_void_p, ctypes.c_int], None
-    s = ctypes.c_void_p(lib.lib_new())
-    bars = np.zeros(8), np.zeros(()), np.zeros(8)
-    own = [Memory(bar.ctypes.data, bar.shape) for bar in bars]
-    model = NativeModel(
-        state={"a": Memory(lib.lib_at(s, 0), (8,)), "J": Memory(lib.lib_at(s, 2))},
-        adjoint={"a": own[0], "J": own[1]},
-        control={"k": Memory(lib.lib_at(s, 1), (8,))},
-        gradient={"k": own[2]},
-        tape=(Field("a", "<f8", (8,)),),
-        step=lambda i: lib.lib_step(s, ctypes.c_long(i)) and 0,
-        record=lambda i, _: lib.lib_step(s, ctypes.c_long(i)) and 0,
-        reverse=lambda *_: None,
-        seed=lambda _: 0.0,
-        free=lambda: None,
-    )
-    with pytest.raises(RunFailed, match=r"is not the same when .*'a'"):
-        gradient(model)
-    assert bars  # their memory is used until here
 
 
 # What is right is not accused

@@ -286,17 +286,6 @@ def test_what_is_illegal_is_refused_before_it_is_done(
     assert Advance(4, 5) in [event.action for event in seen[-2:]]
 
 
-def test_what_is_illegal_on_the_way_back_is_counted_from_the_start() -> None:
-    class Lost(Online):
-        def finish(self, steps: int, stored: Sequence[Iterable[Key]], /) -> Schedule:
-            return Schedule(self.chain.with_steps(steps), [Advance(steps - 1, steps)])
-
-    seen: list[Event] = []
-    with pytest.raises(IllegalAction, match="needs the state x_8; the state is x_9") as caught:
-        to_end(rule=Lost(CHAIN, ONE), watch=seen.append)
-    assert str(caught.value).startswith(f"#{len(seen)} ")
-
-
 def test_a_rule_that_does_not_look_ahead_is_asked_at_every_step() -> None:
     schedule = to_end(Ending(CHAIN.with_steps(30)), rule=Odd(CHAIN, ONE))
     planned = online(schedule.chain, ONE)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ckio.actions import Advance, Buffers, Discard, Key, Layout, Read, Write
+from ckio.actions import Advance, Buffers, Key, Layout, Read
 from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
@@ -55,22 +55,6 @@ def calls(platform: Platform = PLATFORM, steps: int = STEPS) -> int:
     return faults.count
 
 
-def test_the_way_forward_uses_every_level_in_every_way() -> None:
-    run = Unknown(PLATFORM, memory(Faults({}), PLATFORM))
-    done = run.forward()
-    used = {
-        (type(event.action), event.action.level)
-        for event in run.seen
-        if not isinstance(event.action, Advance)
-    }
-    assert used == {(verb, level) for verb in (Write, Read, Discard) for level in (0, 1)}
-    assert list(done.timeline) == run.seen
-    assert (done.platform, done.backends) == (PLATFORM, run.backends)
-    assert len(run.platforms) == 1
-    assert run.back(done) == TRUTH
-    assert run.said == []
-
-
 @pytest.mark.parametrize(
     ("steps", "slots", "thorough"),
     [
@@ -95,20 +79,6 @@ def test_any_call_may_fail_once_or_from_then_on(
             level, verb, _ = faults.raised[0]
             assert f"level {platform.levels[level].name!r}" in run.said[0]
             assert f"this {verb} was to fail" in run.said[0]
-
-
-@THOROUGH
-def test_a_second_call_may_fail_later(thorough: bool) -> None:
-    platform = platform_of(chain_of(STEPS), 2, 2, 3)
-    for number in range(0, calls(platform), 3):
-        cases = list(
-            product((4, 1, 2, 3, 5, 6, 8, 13), (StorageError, LevelFull, CorruptCheckpoint))
-        )
-        for later, error in some(cases, number, thorough=thorough):
-            faults = Faults({number: LevelFull, number + later: error})
-            run = Unknown(platform, memory(faults, platform))
-            assert run.back(run.forward()) == TRUTH, (number, later, error)
-            assert run.said
 
 
 def test_a_level_that_is_full_keeps_what_it_holds_and_gets_no_more() -> None:

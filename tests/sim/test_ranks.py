@@ -209,12 +209,6 @@ def test_a_schedule_without_actions_takes_no_time(barrier: Barrier) -> None:
     assert (outcome.makespan, outcome.channels["archive"].achieved) == (0.0, 0.0)
 
 
-def test_steps_that_cost_nothing_take_no_time() -> None:
-    free = replace(CHAIN, advance=0.0, record=0.0, reverse=0.0)
-    schedule = Schedule(free, [Advance(0, 1), Advance(1, 2)])
-    assert simulate_ranks(schedule, PLATFORM, of_archive(3, 1.0)).makespan == 0.0
-
-
 def test_a_watcher_hears_of_all_transfers_and_may_interrupt() -> None:
     for count in (1, 6_000):
         heard: list[int] = []

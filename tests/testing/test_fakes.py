@@ -1,10 +1,13 @@
 """The fakes that ship with ckio are honest: a throttled level is a level, and takes its price."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import ckio.testing
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.errors import LevelFull, MissingCheckpoint, StorageError
@@ -116,26 +119,6 @@ def test_a_counting_model_notices_the_bytes_of_another_key() -> None:
     assert model.state == 3
 
 
-def test_checkpoints_may_be_empty() -> None:
-    model = CountingModel(
-        Chain(steps=2, advance=1, record=1, reverse=1, restart=0, tape=0, adjoint=0)
-    )
-    assert bytes(model.dump(x(0))[0]) == b""
-    with model.load(x(1), model.layout(x(0))):
-        pass
-    assert model.state == 1
-
-
-def test_the_bytes_of_keys_differ_in_every_size() -> None:
-    chain = Chain(steps=9, advance=1, record=1, reverse=1, restart=40, tape=40, adjoint=40)
-    model, seen = CountingModel(chain), set()
-    for step in range(9):
-        seen.add(bytes(model.dump(x(step))[0]))
-        if step < 8:
-            model.advance(step, step + 1)
-    assert len(seen) == 9
-
-
 def test_it_evicts_and_removes_what_the_level_underneath_keeps(tmp_path: Path) -> None:
     level = Level(name="nvme", capacity=None)
     assert not Throttled(Ram(), level, VirtualClock()).cached
@@ -146,3 +129,23 @@ def test_it_evicts_and_removes_what_the_level_underneath_keeps(tmp_path: Path) -
     assert get(backend, x(0), raw(100)) == original
     backend.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_fakes_need_neither_pytest_nor_hypothesis() -> None:
+    script = """
+import sys
+sys.modules["pytest"] = sys.modules["hypothesis"] = None  # as if they were not installed
+from ckio.testing import CountingModel, Throttled, VirtualClock, get, put, raw
+try:
+    from ckio.testing import BackendTests
+except ImportError:
+    print("no suite")
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "no suite\n"
+
+
+def test_everything_it_names_is_there() -> None:
+    names = ckio.testing.__all__
+    assert [name for name in names if not getattr(ckio.testing, name, None)] == []

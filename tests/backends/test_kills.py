@@ -1,8 +1,8 @@
-"""The HDF5 archive whose writer is killed at any moment, or whose machine fails while it grows."""
+"""Levels whose writer is killed at any moment, and an archive that is killed while it grows."""
 
 import os
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,8 @@ import h5py
 import numpy as np
 import pytest
 
-from ckio.actions import Buffers, Field, Key, Kind, Layout
+from ckio.actions import Buffers, Field, Key, Layout
+from ckio.actions import Kind as KeyKind
 from ckio.backends.contents import Stored, sound
 from ckio.backends.files import Files
 from ckio.backends.hdf5 import Hdf5
@@ -22,8 +23,9 @@ from ckio.testing import get, put
 from .archives import Tape, blocks_of_at_most, killed_writer, laid_over
 from .common import BROKEN, Struck
 from .plain import Reader, Seen, as_seen, reader
+from .workload import ANY_DURABILITY, Kind, plain
 
-KEYS = [Key(kind, step) for kind in Kind for step in range(7)]
+KEYS = [Key(kind, step) for kind in KeyKind for step in range(7)]
 
 Held = dict[Key, int]
 """What an archive holds: of each key, the number of its write."""
@@ -59,10 +61,10 @@ def content_of(key: Key, write: int = 1) -> bytes:
 # Killed
 
 
-def write_until_killed(path: Path, diary: int, seed: int, durability: str) -> None:
+def write_until_killed(kind: Kind, root: Path, diary: int, seed: int) -> None:
     """Write and discard at random; the diary gets a line before each action and a dot after it."""
     dice, write = random.Random(seed), 1000 * seed
-    level = Hdf5(path, durability=durability)
+    level = kind.open(root)
     while True:
         key = dice.choice(KEYS)
         write += 1
@@ -100,67 +102,56 @@ def is_growing(path: Path) -> bool:
     return bool(journal_in(path.read_bytes()[:USER]))
 
 
-def check(path: Path, plain: Reader, may_be: list[Held]) -> Held:
-    """Return what an archive holds; h5py sees the same after ckio has opened it.
+def check(kind: Kind, root: Path, plain: Reader, may_be: list[Held]) -> Held:
+    """Return what a level holds; h5py sees the same of an archive after ckio has opened it.
 
     Before, too, unless its writer was killed in the last stage of a growth.
     """
-    before = plain.stored(path)
-    assert before is not None or is_growing(path)
-    listed = Hdf5.contents(path)
+    path, archive = kind.place(root), kind.backend is Hdf5
+    before = plain.stored(path) if archive else None
+    assert not archive or before is not None or is_growing(path)
+    listed = kind.contents(root)
     assert all(isinstance(it, Stored) and sound(it) for it in listed)
     keys = {it.key for it in listed if isinstance(it, Stored)}
     (held,) = [held for held in may_be if set(held) == keys]
-    level = Hdf5(path)
+    level = kind.open(root)
     assert set(level.keys()) == set(held)
     for key, write in held.items():
         assert level.layout(key) == layout_of(key)
         assert get(level, key, layout_of(key)) == content_of(key, write)
     level.close()
-    seen = plain.stored(path)
-    assert seen is not None
-    assert seen == before or before is None
-    assert set(seen) == keys
-    assert seen == as_stored(held)
+    if archive:
+        assert plain.stored(path) == as_stored(held)
+        assert before in (None, as_stored(held))
     return held
 
 
-def campaign(tmp_path: Path, kills: int, durability: str) -> None:
-    path, diary = tmp_path / "archive.h5", tmp_path / "diary"
-    held: Held = {}
-    actions = 0
-    with reader() as plain:
-        for seed in range(kills):
-            if seed % 10 == 0:
-                path.unlink(missing_ok=True)
-                held = {}
-            write = partial(write_until_killed, path, seed=seed, durability=durability)
-            killed_writer(diary, random.Random(-1 - seed).randrange(120), write)
-            actions += diary.read_text().count(".")
-            if path.exists():
-                held = check(path, plain, after(diary, held))
-    assert actions > 10 * kills
-    assert set(tmp_path.iterdir()) == {path, diary}
-
-
-FORKS = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-
-
-@FORKS
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize(
-    "durability", ["process", pytest.param("fdatasync", marks=pytest.mark.slow)]
+    ("kind", "kills"),
+    [
+        *[(kind, 4) for kind in plain("process")],
+        *[pytest.param(it, 250, marks=pytest.mark.slow) for it in plain(*ANY_DURABILITY)],
+    ],
+    ids=str,
 )
 def test_a_killed_writer_loses_nothing_and_leaves_nothing_torn(
-    tmp_path: Path, durability: str
+    tmp_path: Path, kind: Kind, kills: int
 ) -> None:
-    campaign(tmp_path, 4, durability)
-
-
-@pytest.mark.slow
-@FORKS
-@pytest.mark.parametrize("durability", ["process", "fdatasync"])
-def test_a_writer_killed_very_often_loses_nothing(tmp_path: Path, durability: str) -> None:
-    campaign(tmp_path, 250, durability)
+    diary = tmp_path / "diary"
+    held: Held = {}
+    actions = 0
+    with reader() as process:
+        for seed in range(kills):
+            if seed % 10 == 0 and held:
+                kind.open(tmp_path).remove()  # type: ignore[attr-defined]
+                held = {}
+            write = partial(write_until_killed, kind, tmp_path, seed=seed)
+            killed_writer(diary, random.Random(-1 - seed).randrange(2, 120), write)
+            actions += diary.read_text().count(".")
+            held = check(kind, tmp_path, process, after(diary, held))
+    assert actions > 10 * kills
+    assert set(tmp_path.iterdir()) == {kind.place(tmp_path), diary}
 
 
 def test_h5py_reads_the_others_after_every_single_write_of_growth_and_commits(
@@ -190,12 +181,12 @@ def test_h5py_reads_the_others_after_every_single_write_of_growth_and_commits(
         held = {k: w for k, w in held.items() if k != key} | ({key: write} if write else {})
         allowed.append(as_stored(held))
     now = checked = refused = 0
-    with reader() as plain:
+    with reader() as process:
         for at, data in writes:
             for begin in range(0, len(data) or 1, 512 if len(data) < 4096 else 4096):
                 image = laid_over(image, [(at, data[:begin])])
                 path.write_bytes(image)
-                seen = plain.stored(path)
+                seen = process.stored(path)
                 checked += 1
                 if seen is None:
                     refused += 1
@@ -205,7 +196,7 @@ def test_h5py_reads_the_others_after_every_single_write_of_growth_and_commits(
                 assert seen == allowed[now]
             image = laid_over(image, [(at, data)])
         path.write_bytes(image)
-        assert plain.stored(path) == allowed[-1]
+        assert process.stored(path) == allowed[-1]
     assert now >= len(steps) - 1
     assert checked > 40
     assert refused < 0.1 * checked
@@ -213,7 +204,7 @@ def test_h5py_reads_the_others_after_every_single_write_of_growth_and_commits(
 
 # Growing
 
-BEFORE, NEW = KEYS[:3], Key(Kind.ADJOINT, 1)
+BEFORE, NEW = KEYS[:3], Key(KeyKind.ADJOINT, 1)
 
 
 def growth(path: Path) -> tuple[bytes, list[list[tuple[int, bytes]]]]:
@@ -231,77 +222,6 @@ def growth(path: Path) -> tuple[bytes, list[list[tuple[int, bytes]]]]:
     return base, tape.epochs
 
 
-def check_grown(path: Path, image: bytes) -> None:
-    """An archive with these bytes holds BEFORE; HDF5 reads it, and it grows like any other."""
-    path.write_bytes(image)
-    assert {it.key for it in Hdf5.contents(path) if isinstance(it, Stored)} == set(BEFORE)
-    for turn in range(2):
-        archive = Hdf5(path, durability="fdatasync")
-        assert set(archive.keys()) == set(BEFORE if turn == 0 else [*BEFORE, NEW])
-        for key in list(archive.keys()):
-            assert get(archive, key, layout_of(key)) == content_of(key)
-        with h5py.File(path) as file:
-            names = set(file) - {"README"}
-            assert len(names) in (3, 4) if turn == 0 else len(names) == 4
-            assert all(file[name]["u"].shape[0] == file[name]["keys"].shape[0] for name in names)
-        if turn == 0:
-            archive.write(NEW, layout_of(NEW), data_of(NEW, 1))
-        archive.close()
-
-
-def sectors(writes: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-    return [
-        (at + begin, data[begin : begin + 512])
-        for at, data in writes
-        for begin in range(0, len(data) or 1, 512)
-    ]
-
-
-@pytest.mark.parametrize("most", [12, pytest.param(40, marks=pytest.mark.slow)])
-def test_a_machine_that_fails_while_an_archive_grows_loses_nothing(
-    tmp_path: Path, most: int
-) -> None:
-    """What was not synced may be there or not, sector by sector and in any order."""
-    path, dice = tmp_path / "archive.h5", random.Random(1)
-    base, epochs = growth(path)
-    checked = 0
-    for epoch in epochs:
-        parts = sectors(epoch)
-        for done in range(0, len(parts), 1 + len(parts) // most):
-            check_grown(path, laid_over(base, parts[:done]))
-            checked += 1
-        for _ in range(most):
-            some = dice.sample(parts, dice.randrange(len(parts)))
-            check_grown(path, laid_over(base, some))
-            checked += 1
-        base = laid_over(base, epoch)
-    check_grown(path, base)
-    assert checked > 2 * most
-
-
-def test_hdf5_reads_a_growing_archive_after_every_single_write(tmp_path: Path) -> None:
-    """A kill cuts the writes short, and people may look before ckio opens it again.
-
-    They may be refused only while metadata are changed in place, as the journal shows.
-    """
-    path = tmp_path / "archive.h5"
-    image, epochs = growth(path)
-    refused = 0
-    for at, data in [write for epoch in epochs for write in epoch]:
-        for begin in range(0, len(data) or 1, 4096):
-            image = laid_over(image, [(at + begin, data[begin : begin + 4096])])
-            path.write_bytes(image)
-            try:
-                with h5py.File(path) as file:
-                    for name in set(file) - {"README"}:
-                        assert file[name]["u"][:].shape[0] == file[name]["keys"].shape[0]
-            except (OSError, KeyError, RuntimeError):
-                refused += 1
-                assert is_growing(path)
-            check_grown(path, image)
-    assert refused < 4
-
-
 @pytest.mark.parametrize("groups", [20, pytest.param(96, marks=pytest.mark.slow)])
 def test_an_archive_of_many_groups_survives_a_kill_in_each_growth(
     tmp_path: Path, groups: int
@@ -309,7 +229,7 @@ def test_an_archive_of_many_groups_survives_a_kill_in_each_growth(
     path, dice = tmp_path / "archive.h5", random.Random(groups)
     written: dict[Key, bytes] = {}
     for number in range(groups):
-        key = Key(list(Kind)[number * 7 % 3], number)
+        key = Key(list(KeyKind)[number * 7 % 3], number)
         layout = tuple(Field(f"f{i}", "<f4", (5 + number,), "m") for i in range(1 + number % 4))
         base, tape = path.read_bytes() if written else b"", Tape()
         if base:
