@@ -13,7 +13,6 @@ from overlap_planning import (
     random_table,
     slots,
     states_table,
-    tiny_table,
 )
 
 from ckio.schedule import makespan
@@ -68,12 +67,6 @@ def test_a_row_of_states_only() -> None:
     row = states_table({"one": [machine]}).splitlines()[1].split()
     assert row[-8:-3] == ["0.5", "881", "-", "681.0", "-"]
     assert 680.9 <= float(row[-3]) <= 681.0
-
-
-def test_tiny_cases_beside_the_search() -> None:
-    table = tiny_table(5)
-    assert "5 of 5 cases" in table
-    assert "plan / least of any policy: equal in" in table
 
 
 def test_the_worst_are_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

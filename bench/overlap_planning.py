@@ -1,9 +1,8 @@
-"""How good are plans for overlapped storage, beside a bound, other planners and a search?
+"""How good are plans for overlapped storage, beside a bound and other planners?
 
     python bench/overlap_planning.py machines [STEPS ...]
     python bench/overlap_planning.py random [SEED ...]
     python bench/overlap_planning.py states
-    python bench/overlap_planning.py tiny [COUNT]
 
 Each table can be taken alone; without a name, all are. Each is kept in bench/results.
 
@@ -15,7 +14,6 @@ random      machines drawn at random, twenty a seed: one to four far levels, som
             tapes of 0.05 to 5 states. Seeds 1, 2 and 3 are for development.
 states      states only: memory for 20 checkpoints and 200 far ones, then machines drawn from seven
             seeds, in the sense of H-Revolve's paper: steps of a second, forward and back.
-tiny        chains of a few steps, beside exhaustive search (tests/oracles/overlapped.py).
 
 Every plan is validated and simulated, and the makespan that it promises is held to what the
 simulator says, to the last bit; a row that breaks a promise says so in the last column.
@@ -27,7 +25,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 
 import record
@@ -463,99 +460,6 @@ def states_table(groups: dict[str, list[Slots]]) -> str:
     return "\n\n".join([*tables, "\n".join(lines)])
 
 
-# Tiny cases beside exhaustive search.
-
-
-@dataclass(frozen=True)
-class Searched:
-    """A tiny case: its plan, the least of any policy, and the least found by ckio's rules."""
-
-    number: int
-    made: Plan
-    free: float
-    rules: float
-    proven: bool
-    named: float
-    complaint: str
-
-    @property
-    def wrong(self) -> str:
-        """The first promise that is broken."""
-        if self.complaint:
-            return self.complaint
-        if self.made.bound > self.free * (1 + 1e-9):
-            return f"bound {self.made.bound:.3f} above the optimum {self.free:g}"
-        if self.made.makespan < self.free:
-            return f"plan {self.made.makespan:g} below the optimum {self.free:g}"
-        return ""
-
-
-def searched(seed: int, count: int) -> Iterator[Searched]:
-    """The cases of a seed that have few enough states to be searched."""
-    sys.path.append(str(Path(__file__).parents[1] / "tests"))
-    from oracles.overlapped import TooLarge, least_by_rules, least_free, tiny_cases
-
-    for number, (chain, platform) in enumerate(tiny_cases(seed, count)):
-        case = Case(f"tiny case {number}", chain, platform)
-        made, _ = planned(case, tapes=True)
-        others = named(case)
-        try:
-            free = least_free(chain, platform)
-            reached = least_by_rules(chain, platform, made)
-        except TooLarge:
-            continue
-        assert free is not None
-        rules = min(reached.makespan, made.makespan, *others.values())
-        best = min(others.values())
-        complaint = broken(case, made, best)
-        yield Searched(number, made, free.makespan, rules, reached.proven, best, complaint)
-
-
-def tiny_table(count: int, seed: int = 1) -> str:
-    found = list(searched(seed, count))
-    over_free = [one.made.makespan / one.free for one in found]
-    over_rules = [one.made.makespan / one.rules for one in found]
-    loose = [one.made.bound / one.free for one in found]
-    named_over = [one.named / one.rules for one in found]
-
-    def ratio(value: float) -> str:
-        return f"{value:.3f}"
-
-    def line(name: str, values: Sequence[float]) -> str:
-        equal = sum(abs(value - 1) < 1e-9 for value in values)
-        return f"{name}: equal in {equal}; {distribution(values, ratio)}"
-
-    rows = [
-        [
-            f"case {one.number}",
-            f"{one.made.bound:.2f}",
-            f"{one.free:g}",
-            f"{one.rules:g}" + ("" if one.proven else " ?"),
-            f"{one.named:g}",
-            f"{one.made.makespan:g}",
-            one.wrong,
-        ]
-        for one in found
-        if one.wrong or one.made.makespan > one.rules
-    ]
-    return "\n".join(
-        [
-            f"{len(found)} of {count} cases of seed {seed} have few enough states to be searched",
-            line("plan / least of any policy", over_free),
-            line("plan / least found by ckio's rules", over_rules),
-            line("best named planner / least found by ckio's rules", named_over),
-            line("bound / least of any policy", loose),
-            f"the least by ckio's rules is proven in {sum(one.proven for one in found)}",
-            f"promises broken: {sum(bool(one.wrong) for one in found)}",
-            "",
-            record.columns(
-                ["where the plan is above it", "bound", "least", "by rules", "named", "plan", ""],
-                rows,
-            ),
-        ]
-    )
-
-
 def warm() -> None:
     """Load or compile all kernels, so that no row pays for them."""
     compiled.prepare()
@@ -575,8 +479,6 @@ def tables(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
     if which in ("states", "all"):
         groups = {"the grid": grid()} | {f"seed {seed}": slots(seed) for seed in SEEDS}
         yield "states", states_table(groups)
-    if which in ("tiny", "all"):
-        yield "tiny", tiny_table(given[0] if given else 330)
 
 
 def main() -> None:

@@ -1,9 +1,5 @@
-"""A loop of JAX as a model: on any schedule, on the command line, and after a kill."""
+"""A loop of JAX as a model: on any schedule, and in two models."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +12,6 @@ import jax.numpy as jnp  # noqa: E402
 from models.fewslots import digest_by, digest_by_two  # noqa: E402
 from small_models import digest, reverse_all  # noqa: E402
 
-from ckio import Level, Platform  # noqa: E402
 from ckio.actions import Advance, Key, Kind, Read, Write  # noqa: E402
 from ckio.adapters.jax import JaxModel, PartitionedModel  # noqa: E402
 from ckio.analysis import partition  # noqa: E402
@@ -206,51 +201,3 @@ def test_what_it_has_not_is_refused() -> None:
         model().layout(Key(Kind.TAPE, 1))
     with pytest.raises(BadInput, match="not a real number"):
         JaxModel(lambda x, p, i: x, jnp.ones(2), lambda x: x, 3)
-
-
-MODULE = """
-import os, signal
-from pathlib import Path
-import jax.numpy as jnp
-from ckio.adapters.jax import JaxModel
-
-def step(u, k, i):
-    return u + k * jnp.sin(u)
-
-def decay():
-    def watch(i):
-        if i == 3 and model._adjoint is not None and Path("kill").exists():
-            Path("kill").unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
-    model = JaxModel(step, jnp.linspace(0, 1, 6), lambda u: (u**2).sum(), 60,
-                     params=jnp.float32(0.1), segment=5)
-    model.on_step = watch
-    return model
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on(tmp_path: Path) -> None:
-    (tmp_path / "loop.py").write_text(MODULE)
-    disk = Level(name="disk", backend="directory", options={"path": str(tmp_path / "disk")})
-    (tmp_path / "node.toml").write_text(Platform((disk,), working_memory=24).dumps())
-    job = "run loop:decay --steps 12 --platform node.toml --planner hrevolve --into killed --json"
-
-    def ckio(*more: str) -> Any:
-        return subprocess.run(
-            [Path(sys.executable).with_name("ckio"), *job.split(), *more],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=os.environ | {"JAX_PLATFORMS": "cpu"},
-        )
-
-    (tmp_path / "kill").touch()
-    assert ckio().returncode == -9
-    resumed = ckio("--resume")
-    assert resumed.returncode == 0, resumed.stderr
-    names: dict[str, Any] = {}
-    exec(MODULE, names)
-    whole = reverse_all(names["decay"](), 12)
-    assert json.loads(resumed.stdout)["functional"] == whole.functional

@@ -1,11 +1,8 @@
 """The code of docs/adapters/own_code.md, which is that of an example: checkpointed in place."""
 
 import importlib
-import json
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tracemalloc
@@ -27,7 +24,6 @@ PAGE = (Path(__file__).parents[2] / "docs" / "adapters" / "own_code.md").read_te
 BLOCKS = re.findall(r"```(?:c|python|fortran)\n(.*?)```", PAGE, re.DOTALL)
 NAMES = ("heat.c", "solver.py", "heat.py", "heat.f90")
 FILES = {name: (EXAMPLES / "c_solver" / name).read_text(encoding="utf-8") for name in NAMES}
-CKIO = Path(sys.executable).with_name("ckio")
 STEPS = 40
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
@@ -98,14 +94,6 @@ def test_both_are_the_same_computation(makers: dict[str, Any]) -> None:
         assert np.array_equal(heat.gradient[control], solver.gradient[control])
 
 
-def test_a_gradient_may_be_kept_longer_than_the_model(makers: dict[str, Any]) -> None:
-    kept = reference(makers["solver"]).gradient
-    expected = reference(makers["Heat"]).gradient
-    for _ in range(20):
-        reference(makers["solver"], 3)  # which takes the memory that is free
-    assert np.array_equal(kept["u"], expected["u"])
-
-
 def address(view: memoryview) -> int:
     return np.frombuffer(view, np.uint8).ctypes.data
 
@@ -140,24 +128,6 @@ def test_a_level_gets_the_memory_of_the_library_itself(makers: dict[str, Any]) -
     assert len(level.read_into) == 1
 
 
-def test_a_level_gets_the_arrays_that_the_kernel_works_on(makers: dict[str, Any]) -> None:
-    seen = set()
-
-    class Seen(makers["Heat"]):  # type: ignore[misc]
-        def step(self, state: Any, i: int) -> None:
-            seen.add(state["u"].ctypes.data)
-            super().step(state, i)
-
-    model = Seen()
-    chain = machine(model)[0]
-    platform = Platform((Level(name="ram", capacity=3 * chain.restart),), chain.tape)
-    level = Watched()
-    run(registry.find("planners", "revolve")(chain, platform), platform, model, [level])
-    assert len(seen) == 2
-    assert level.written <= seen
-    assert level.read_into <= seen
-
-
 @BOTH
 def test_a_checkpoint_is_written_and_read_in_no_memory_of_its_own(
     makers: dict[str, Any], tmp_path: Path, name: str
@@ -181,59 +151,6 @@ def test_a_checkpoint_is_written_and_read_in_no_memory_of_its_own(
     assert peak < len(before) / 20
     assert model.dump(key)[0].tobytes() == before
     level.remove()
-
-
-DEADLY = """\
-import os
-import signal
-import {module}
-
-
-def deadly():
-    model = {module}.{name}()
-    reverse = model.reverse
-
-    def kill_or_reverse(begin, end):
-        if begin <= int(os.environ.get("KILL", -1)) < end:
-            os.kill(os.getpid(), signal.SIGKILL)
-        reverse(begin, end)
-
-    model.reverse = kill_or_reverse
-    return model
-"""
-
-
-def command(*words: object, at: Path, status: int = 0, kill: int = -1) -> str:
-    environment = {**os.environ, "KILL": str(kill)}
-    done = subprocess.run(
-        [CKIO, *map(str, words)],
-        cwd=at,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == status, done.stderr
-    return done.stdout
-
-
-@pytest.mark.slow
-@BOTH
-def test_the_command_line_measures_runs_and_resumes_it(
-    makers: dict[str, Any], here: Path, tmp_path: Path, name: str
-) -> None:
-    shutil.copytree(here, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "deadly.py").write_text(DEADLY.format(module=name.lower(), name=name))
-    levels = "--level", "ram=ram,capacity=24KiB", "--level", "disk=directory:far,capacity=1MiB"
-    command("calibrate", *levels, "--model", "deadly:deadly", "-o", "node.toml", at=tmp_path)
-    job = "run", "deadly:deadly", "--steps", STEPS, "--platform", "node.toml", "--resume", "--into"
-    command(*job, "killed", at=tmp_path, status=-signal.SIGKILL, kill=11)
-    found = json.loads(command(*job, "killed", "--check-gradient", "--json", at=tmp_path))
-    expected = reference(makers[name])
-    assert found["verified"] is True
-    assert found["functional"] == expected.functional
-    whole = json.loads(command(*job, "whole", "--json", at=tmp_path))
-    assert found["gradient_digest"] == whole["gradient_digest"]
 
 
 @pytest.mark.skipif(shutil.which("gfortran") is None, reason="there is no Fortran compiler")

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import tracemalloc
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import Thread
@@ -38,7 +37,6 @@ from adapters.adjoint_programs import (
     referred,
     right,
     summed,
-    swapped,
     two_steps,
     walled,
 )
@@ -394,14 +392,6 @@ def test_numbers_stay_in_memory(tmp_path: Path) -> None:
         assert files(tmp_path) == []
 
 
-@pytest.mark.parametrize("more", [{}, {"codec": "zstd"}], ids=["plain", "compressed"])
-def test_an_archive(more: dict[str, Any], tmp_path: Path) -> None:
-    options = {"path": str(tmp_path / "a.h5")} | more
-    level = Level(name="archive", capacity=8 * FIELD, backend="hdf5", options=options)
-    room = Platform((level,), working_memory=6 * FIELD)
-    check(swapped, lambda tape: enable(tape, room, steps=STEPS, chain=CHAIN))
-
-
 class Listed(Field):
     """What scipy needs of a control beside."""
 
@@ -481,25 +471,6 @@ def test_an_interrupt_while_a_functional_is_evaluated(tmp_path: Path) -> None:
         armed = False
         assert np.array_equal(reduced.derivative().data, right(plain, AFTER)[1])
         assert float(reduced(Field(BEFORE))) == right(plain, BEFORE)[0]
-
-
-@pytest.mark.slow
-def test_memory_does_not_grow_with_the_steps(tmp_path: Path) -> None:
-    """One object is overwritten 150 times: what is in memory are the slots and a tape or two."""
-    cells, slots = 20_000, 8
-    level = Level(name="memory", capacity=slots * 8 * cells)
-    room = Platform((level,), working_memory=2 * 8 * cells)
-    start = np.random.default_rng(3).normal(scale=0.4, size=cells)
-    tracemalloc.start()
-    try:
-        reduced, _ = record(
-            in_place, start, lambda t: enable(t, room, steps=150, planner="revolve"), 150
-        )
-        reduced.derivative()
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < (slots + 20) * 8 * cells
 
 
 def test_tapes_in_threads(tmp_path: Path) -> None:

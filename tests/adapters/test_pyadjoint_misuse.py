@@ -1,10 +1,5 @@
 """What goes wrong with a pyadjoint tape on ckio's levels is said, and leaves nothing behind."""
 
-import gc
-import signal
-import subprocess
-import sys
-import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -171,60 +166,3 @@ def test_levels_are_closed_with_the_manager(tape: Tape, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="levels of this tape were closed"):
         reduced.derivative()
     assert isinstance(manager, Manager)
-
-
-@pytest.mark.slow
-def test_files_go_when_the_tape_is_forgotten(tmp_path: Path) -> None:
-    tape = Tape()
-    with set_working_tape(tape):
-        manager = weakref.ref(enable(tape, on_disk(tmp_path), steps=STEPS))
-        reduced = loop(tape, STEPS)
-    assert files(tmp_path) != []
-    del tape, reduced
-    gc.collect()
-    assert manager() is None
-    assert files(tmp_path) == []
-
-
-KILLED = """
-import os, signal, sys
-sys.path.insert(0, {bench!r})
-import numpy as np
-from pathlib import Path
-from pyadjoint import Tape, continue_annotation, set_working_tape
-from adjoint_fields import Field, apply, diffused, diffused_adjoint
-from ckio.adapters.pyadjoint import enable
-from ckio.platform import Level, Platform
-
-level = Level(name="files", capacity=4 * 128, backend="directory", options={{"path": {path!r}}})
-tape = Tape()
-set_working_tape(tape)
-continue_annotation()
-enable(tape, Platform((level,), working_memory=512), steps=30)
-u = Field(np.ones(16))
-for i in tape.timestepper(iter(range(30))):
-    u = apply(diffused, diffused_adjoint, u)
-    if i == 20:
-        os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.slow
-def test_what_a_killed_process_leaves_can_be_cleaned(tape: Tape, tmp_path: Path) -> None:
-    bench, path = Path(__file__).parents[2] / "bench", tmp_path / "level"
-    script = KILLED.format(bench=str(bench), path=str(path))
-    done = subprocess.run([sys.executable, "-c", script], check=False)
-    assert done.returncode == -signal.SIGKILL
-    left = files(tmp_path)
-    assert left != []
-    # another run has files of its own beside them, and is not disturbed
-    manager = enable(tape, on_disk(tmp_path), steps=STEPS)
-    loop(tape, STEPS).derivative()
-    manager.close()
-    assert files(tmp_path) == left
-    program = Path(sys.executable).parent / "ckio"
-    cleaned = subprocess.run(
-        [program, "inspect", path, "--remove", "--yes"], capture_output=True, text=True, check=False
-    )
-    assert cleaned.returncode == 0, cleaned.stderr
-    assert files(tmp_path) == []

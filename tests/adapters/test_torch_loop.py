@@ -2,11 +2,8 @@
 
 import gc
 import inspect
-import os
 import random
 import re
-import subprocess
-import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -483,55 +480,9 @@ def test_a_full_disk_is_said(tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-OWN_PAGES = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
 """So that memory that is freed goes back to the machine at once."""
 
-MEMORY = """
-import re, sys, torch
-from ckio import Level, Platform
-from ckio.adapters.torch import checkpointed_loop
-
-def peak():  # ru_maxrss would begin with that of the process that started this one
-    return int(re.search(r"VmHWM:\\s*(\\d+) kB", open("/proc/self/status").read())[1])
-
-def step(x, i):
-    return x.clamp(min=0.001 * i)
-
-torch.manual_seed(0)
-x0 = torch.rand(1 << 20, dtype=torch.float64, requires_grad=True)
-x = x0
-x0.clamp(min=-1).sum().backward()
-before = peak()
-if sys.argv[1:]:
-    place = {"path": sys.argv[1]}
-    disk = Level(name="disk", capacity=20 << 23, backend="directory", options=place)
-    x = checkpointed_loop(step, x0, 100, platform=Platform((disk,)))
-else:
-    for i in range(100):
-        x = step(x, i)
-x.sum().backward()
-print((peak() - before) / 8192, x0.grad.sum().item())
-"""
 """Prints by how many states of 8 MiB the peak of memory has grown, and a number of the gradient."""
-
-
-@pytest.mark.slow
-def test_100_states_of_8_MiB_take_the_memory_of_a_few(tmp_path: Path) -> None:  # noqa: N802
-    def states(*where: str) -> tuple[float, str]:
-        words = subprocess.run(
-            [sys.executable, "-c", MEMORY, *where],
-            capture_output=True,
-            text=True,
-            check=True,
-            env=OWN_PAGES,
-        ).stdout.split()
-        return float(words[0]), words[1]
-
-    with_ckio, gradient = states(str(tmp_path))
-    without, expected = states()
-    assert gradient == expected
-    assert without > 95
-    assert with_ckio < 16
 
 
 class Counter(nn.Module):
