@@ -480,11 +480,6 @@ def test_a_full_disk_is_said(tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-"""So that memory that is freed goes back to the machine at once."""
-
-"""Prints by how many states of 8 MiB the peak of memory has grown, and a number of the gradient."""
-
-
 class Counter(nn.Module):
     """A step that changes a buffer while it is trained."""
 

@@ -78,6 +78,3 @@ def test_every_component_is_the_complex_step_derivative_of_a_model_written_anew(
     model = reverse_all(Vorticity(grid=grid, **options), steps)
     base = Vorticity(grid=grid, **options)
     check_every_component(model, base.control, partial(functional, base, steps), within=1e-13)
-
-
-# --- the same bytes by any legal way

@@ -355,6 +355,3 @@ def test_what_a_rule_cannot_go_on_from_is_refused() -> None:
         Bisection(chain(1), platform((0, 1, 1))).follow(0, ())
     with pytest.raises(NoSchedule, match="the working memory has 0"):
         Bisection(chain(1), platform((4, 1, 1), tapes=0)).follow(0, ())
-
-
-# --- on a real model

@@ -1,14 +1,10 @@
-"""The example programs with inputs to run them on, in plain Python and in JAX.
+"""Listing 1 in JAX.
 
 `bench/programs.py` uses this, too.
 """
 
 from collections.abc import Callable
 from typing import Any
-
-"""Programs of unknown length."""
-
-"""What there is in JAX, too."""
 
 
 def listing1_in_jax(n: int, eps: float) -> Callable[[Any], Any]:
