@@ -300,11 +300,6 @@ def test_values_of_steps_leave_memory(tmp_path: Path) -> None:
         _ = outputs[9].saved_output.data
 
 
-def test_a_taylor_test_converges(tmp_path: Path) -> None:
-    reduced, _ = record(two_steps, BEFORE, lambda t: enable(t, platform(tmp_path), steps=None))
-    assert taylor_test(reduced, Field(AFTER), Field(0.01 * BEFORE)) > 1.99
-
-
 def test_several_functionals_of_one_tape(tmp_path: Path) -> None:
     def both(times: Iterable[int], u: Field) -> Any:
         for _ in times:
