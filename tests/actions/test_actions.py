@@ -64,11 +64,3 @@ def test_actions_print_as_people_write_them() -> None:
     assert str(Read(t(2), 0)) == "Read(t_2, level 0)"
     assert str(Discard(a(4), 2)) == "Discard(a_4, level 2)"
     assert str(Key(Kind.ADJOINT, 4, "psi")) == "a_4.psi"
-
-
-def test_actions_match_by_their_parts() -> None:
-    match Write(t(5), 2):
-        case Write(Key(Kind.TAPE, step), level):
-            assert (step, level) == (5, 2)
-        case _:
-            pytest.fail("a write of a tape is not one")

@@ -116,6 +116,8 @@ def test_the_gradient_is_that_of_a_plain_run(
         ({"ram": -1}, "capacity = -1; it must be a whole number"),
         ({"ram": "1MiB", "platform": Platform((Level(name="ram"),))}, "given with a platform"),
         ({"disk": "d", "platform": "node.toml"}, "ram, disk and archive cannot be given with"),
+        ({"platform": 3}, "platform = 3; it must be a Platform, or the path"),
+        ({"platform": "no.toml"}, r"no\.toml: No such file"),
     ],
 )
 @FRONTS
@@ -126,6 +128,18 @@ def test_mistakes_are_refused(
     with pytest.raises(BadInput, match=says):
         front(lambda: None, **words)
     assert list(tmp_path.iterdir()) == []
+
+
+@FRONTS
+def test_a_platform_is_given_by_the_path_of_its_file(front: Front, tmp_path: Path) -> None:
+    level = Level(name="disk", options={"path": str(tmp_path / "d")})
+    (tmp_path / "node.toml").write_text(Platform((level,)).dumps())
+    seen = set[Path]()
+    found, expected = front(
+        lambda: seen.update(files(tmp_path / "d")), platform=str(tmp_path / "node.toml")
+    )
+    assert np.array_equal(found, expected)
+    assert seen
 
 
 def test_pyadjoint_needs_no_level_and_tapes_one_step_at_a_time(tmp_path: Path) -> None:
@@ -159,12 +173,3 @@ def test_torch_tapes_one_step_at_a_time() -> None:
     checkpointed_loop(lambda x, i: 2 * x, x, 9, ram="1MiB", planner=planner).sum().backward()
     assert x.grad.tolist() == [512.0, 512.0]
     assert plans == [1]
-
-
-def test_a_program_on_a_platform_without_backends(tmp_path: Path) -> None:
-    platform = Platform((Level(name="disk", options={"path": str(tmp_path / "d")}),))
-    seen = set[Path]()
-    found, expected = by_program(lambda: seen.update(files(tmp_path)), platform=platform)
-    assert np.array_equal(found, expected)
-    assert seen
-    assert files(tmp_path) == []

@@ -5,10 +5,9 @@ from itertools import pairwise
 from math import fsum, inf
 from random import Random
 
-import numpy as np
 import pytest
 
-from ckio.analysis.cut import SINK, SOURCE, in_units, nearest_cut
+from ckio.analysis.cut import SINK, SOURCE, nearest_cut
 
 Network = dict[tuple[int, int], float]
 
@@ -116,27 +115,3 @@ def test_a_bound_may_have_been_rounded_as_any_sum_of_floats() -> None:
         network = {(0, k + 1): 1e3 for k in range(count)}
         network |= {(k + 1, count + 1): weight for k, weight in enumerate(weights)}
         assert found_in(network, count + 2, sum(weights)) == [count + 1]
-
-
-def test_whole_and_binary_weights_are_not_rounded() -> None:
-    units = in_units(np.array([0.0, 3.0, 8.0]), 11.0)
-    assert (units / 2**26).tolist() == [0, 3, 8]
-    units = in_units(np.array([0.375, 2.0, 2.0**-27]), 4.0)
-    assert (units / 2**27).tolist() == [0.375, 2.0, 2.0**-27]
-
-
-def test_others_are_rounded_up_to_a_unit_that_the_bound_sets() -> None:
-    random = Random(3)
-    weights = np.array([random.random() * 10.0 ** random.randint(-20, 3) for _ in range(200)])
-    units, unit = in_units(weights, 7.0), 2.0**-27
-    light = weights <= 7
-    assert ((units * unit - weights)[light] < unit).all()
-    assert (units * unit >= np.minimum(weights, 7)).all()
-    assert (units[~light] > 7 / unit + len(weights)).all()
-    assert (units > 0).all()
-
-
-def test_what_weighs_anything_stays_where_some_cut_is_free() -> None:
-    units = in_units(np.array([0.0, 1e-9, np.inf, 5.0]), 0.0)
-    assert units[0] == 0
-    assert (units[1:] > 0).all()

@@ -71,15 +71,6 @@ def test_highs_finds_nothing_better(graphs: int) -> None:
     compare_with_highs(Random(12), graphs)
 
 
-@pytest.mark.slow
-def test_highs_finds_nothing_better_in_a_large_graph() -> None:
-    size = {"dags": 70, "minimal": 20, "inner": 60, "required": 20, "locations": 700}
-    for cost, bytes_ in ((None, 1), (None, 1000), (whole, 1000)):
-        graph = random_graph(Random(13), **size, bytes_=bytes_, seconds=1000)
-        cut, program = (solve_by(name, graph, cost=cost) for name in ("cut", "milp"))
-        assert objective(cut, cost) == pytest.approx(objective(program, cost), rel=1e-9)
-
-
 def simple(graph: ValueGraph) -> int:
     """The better of the two simple choices: save all there is, or store all that is required."""
     needed = graph.needed()
@@ -119,12 +110,6 @@ def test_the_bicliques_of_figure_6() -> None:
         [({"v1"}, {"o1", "o2", "o3", "o4"}), ({"v2", "v3", "v4", "v5"}, {"o5"})],
         [({"v2", "v3", "v4", "v5"}, {"o5"}), ({"v1"}, {"o1", "o2", "o3", "o4"})],
     )
-
-
-def test_overlapping_bicliques_are_given_all_locations_of_their_values() -> None:
-    found = sides(figure_6("c"))
-    assert ({"v1", "v2"}, {"o1", "o2", "o3"}) in found
-    assert all(places >= {"o1", "o2", "o3"} for values, places in found if "v2" in values)
 
 
 @pytest.mark.parametrize(("case", "ratio", "added"), [("a", 1.0, 1), ("b", 4.0, 1)])

@@ -208,19 +208,6 @@ def test_every_single_wrong_declaration_of_a_random_model_is_found_at_once(seeds
         assert count >= 3, f"seed {seed}"
 
 
-def test_every_single_wrong_declaration_of_shallow_water_is_found_at_once():
-    def make() -> ShallowWater:
-        return ShallowWater(grid=4)
-
-    found = set()
-    for which, name, variables in wrong(observe(make, steps=2)):
-        guarded = Guarded(make(), variables)
-        with pytest.raises(RunFailed, match=SAYS[which].replace(" 0 ", r" \d ").format(name)):
-            a_step_on_its_way_and_one_back(guarded)
-        found.add(which)
-    assert {"use", "out", "tape", "seed"} <= found
-
-
 class Late(ArrayModel):
     """From step 3 on `v` matters."""
 

@@ -246,19 +246,6 @@ def test_what_some_steps_use_is_found_in_the_first_of_them():
         guard(made(does, Flow(("u", "v"), ("u", "v"))))
 
 
-def test_what_two_carried_arrays_do_to_each_other_in_some_steps_is_found_in_one_of_them():
-    for at, of in SOME_STEPS:
-
-        def does(model, state, i, at=at, of=of):
-            if i % of == at:
-                state["J"] += state["v"].sum()
-            state["v"] *= 1.1
-            state["u"] += 1
-
-        with pytest.raises(RunFailed, match=USES.format(r"\d+", "v")):
-            guard(made(does, Flow(U, EVERY)), steps=100)
-
-
 def test_observation_looks_at_steps_of_every_kind():
     for at, of in [(at, of) for of in (2, 3, 4) for at in range(of)]:  # noqa: B020
 

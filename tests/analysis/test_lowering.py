@@ -1,17 +1,14 @@
 """Schedules of single variables, done with symbols, in the bytes of whole checkpoints."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations, product
 from random import Random
 
 import pytest
-from oracles.arrays import Array, seconds_of
 
 from ckio.actions import Advance, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.analysis.lowering import ByVariable, lower, reduced, whole_checkpoints
-from ckio.analysis.placing import WriteSite, in_slots
 from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.literature import multistage
@@ -133,68 +130,12 @@ def planned_with_reduced_sizes(random: Random, planner: Planned) -> bool | None:
     return counts(schedule).forward < counts(on_whole_states).forward
 
 
-def test_copies_in_slots_take_little_more_than_the_best_of_all_ways() -> None:
-    random, several, again, took, least = Random(5), 0, 0, 0.0, 0.0
-    for _ in range(150):
-        levels = tuple(
-            Level(name=f"level{n}", write=Affine(random.randint(0, 9)),
-                  read=Affine(random.randint(0, 9)), discard=Affine(random.randint(0, 2)))
-            for n in range(2)
-        )  # fmt: skip
-        platform = Platform(levels)
-        ends = sorted(random.sample(range(1, 30), 4))
-        sites = [
-            WriteSite(place, level, next(end for end in (*ends, 40) if end > place))
-            for place, level in product(range(0, 30, 5), range(2))
-            if random.random() < 0.6
-        ]
-        reads = sorted(random.sample([place for place in range(1, 40) if place % 5], 4))
-        reads = [
-            read for read in reads if any(it.place < read <= it.until for it in sites)
-        ]  # each read has some room
-        if not reads:
-            continue
-        array = Array(0, tuple(reads), tuple(sites))
-        found = in_slots(0, reads, sites, platform, 1)
-        copies = [
-            (next(site for site in sites if site[:2] == (it.place, it.level)), it.reads)
-            for it in found
-        ]
-        assert sorted(read for _, served in copies for read in served) == reads
-        for site, served in copies:
-            assert all(site.place < read <= site.until for read in served)
-        seconds = sum(seconds_of(site, levels, 1, len(served)) for site, served in copies)
-        best = least_of_all(array, levels)
-        assert seconds >= best - 1e-9
-        took, least = took + seconds, least + best
-        several += len(copies) > 1
-        again += len({site.level for site, _ in copies}) < len(copies)
-    assert several > 10
-    assert again > 2
-    assert took <= 1.03 * least
-
-
 def test_a_platform_without_a_level_of_the_schedule_is_refused() -> None:
     near, far = Level(name="near", capacity=16), Level(name="far")
     chain, step = chain_of(9, 8), Step(Flow({"a"}, {"a"}, {"a"}))
     schedule = hrevolve(chain, Platform((near, far)))
     with pytest.raises(BadInput, match="has a level 1, but the platform has 1 levels"):
         lower(schedule, Variables({"a": 8}, step), platform=Platform((near,)))
-
-
-def least_of_all(array: Array, levels: Sequence[Level]) -> float:
-    """The least over all sets of sites, each read served by the best that covers it."""
-    found = float("inf")
-    for size in range(1, len(array.reads) + 1):
-        for some in combinations(array.sites, size):
-            total = sum(seconds_of(it, levels, 1, 0) for it in some)
-            for read in array.reads:
-                total += min(
-                    (levels[it.level].read(1) for it in some if it.place < read <= it.until),
-                    default=float("inf"),
-                )
-            found = min(found, total)
-    return found
 
 
 @pytest.mark.campaign

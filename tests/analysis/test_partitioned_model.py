@@ -12,7 +12,6 @@ from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, RunFailed
 from ckio.model import sizes_of
-from ckio.model.gradient import check_gradient
 from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.trivial import recompute_all, store_all
 from ckio.platform import Affine, Level, Platform
@@ -104,18 +103,6 @@ def test_every_schedule_gives_the_gradient_of_the_loop_to_the_last_bit(
         )
         assert results(made) == results(straight)
     assert tapes or n == 1
-
-
-@pytest.mark.slow
-def test_the_taylor_test_verifies_it() -> None:
-    state = started()
-    halves = partition(waves, state)
-    made = PartitionedModel(halves, state, height)
-    made.record(0, 4)
-    made.reverse(0, 4)
-    assert check_gradient(
-        lambda: PartitionedModel(halves, state, height), 4, made.gradient
-    ).verified
 
 
 def noisy(x: Any) -> Any:

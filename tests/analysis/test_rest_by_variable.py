@@ -5,8 +5,6 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-import pytest
-
 from ckio.actions import Key, Kind, Layout
 from ckio.actions.columns import KIND_CODE, WRITE
 from ckio.actions.variables import Flow, Step, Variables
@@ -134,21 +132,9 @@ def killed_again_and_again(seed: str) -> int:
     return used
 
 
-@pytest.mark.slow
-def test_whatever_is_left_there_is_a_plan_of_the_rest_that_does_what_the_steps_need() -> None:
-    with without_notes():
-        assert sum(killed_again_and_again(f"rest {seed}") for seed in range(14)) > 0
-
-
 def test_tapes_that_are_stored_whole_take_the_room_that_they_take_on_a_full_level() -> None:
     with without_notes():
         killed_again_and_again("often 1420")
-
-
-@pytest.mark.slow
-def test_the_same_very_often() -> None:
-    with without_notes():
-        assert sum(killed_again_and_again(f"often {seed}") for seed in range(400)) > 30
 
 
 def x(step: int, name: str = "") -> Key:

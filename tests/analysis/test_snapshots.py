@@ -576,30 +576,6 @@ def test_cheapest_is_the_least_of_all_plans_and_right() -> None:
     assert plans > 300
 
 
-def test_cheapest_is_never_dearer_than_lazy_or_eager_and_often_cheaper_than_both() -> None:
-    random, cheaper = Random(7), 0
-    for _ in range(50):
-        code = with_pushed(random, random_program(random, "wxyz", 5).code, "wxyz")
-        rates = random_rates(random, "wxyz")
-        snapshots, least = cheapest(code, rates=rates)
-        assert seconds(code, frozenset(), iter(snapshots), rates) == least
-        others = [
-            seconds(code, frozenset(), iter(plan(code, policy=policy)), rates)
-            for policy in (lazy, eager)
-        ]
-        assert least <= min(others)
-        cheaper += least < min(others)
-    assert cheaper > 5
-
-
-def test_of_equal_plans_cheapest_is_the_lazy_one() -> None:
-    random, free = Random(6), Level(name="free")
-    for _ in range(30):
-        code = random_program(random, "xyz", 3).code
-        rates = SnapshotRates(nbytes=dict.fromkeys("xyz", 1), snapshots=free, tape=free)
-        assert cheapest(code, {"x"}, rates=rates) == (plan(code, {"x"}), 0.0)
-
-
 def test_what_several_snapshots_use_is_stored_by_the_one_whose_code_overwrites_it() -> None:
     """The paper's example: all use A, only the last overwrites it."""
 

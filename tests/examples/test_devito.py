@@ -41,58 +41,6 @@ print(json.dumps([found, remainders]))
 """
 
 
-RESUMED = """
-import json
-
-import numpy as np
-from fwi import Misfit, Survey, true_model
-
-from ckio import Key, Kind
-from ckio.testing import restore, save
-
-LAST, MIDDLE, SOONER = 159, 70, 110
-observed = 0.0
-
-
-def shot():
-    survey = Survey(41, 160)
-    true, guess = true_model(survey)
-    misfit = Misfit(survey, observed, "ckio", slots=6)
-    survey.begin(guess)
-    return misfit.model(), misfit, true
-
-
-_, misfit, true = shot()
-misfit(true)
-observed = misfit.survey.traces.data.copy()
-whole, *_ = shot()
-x0, start = Key(Kind.RESTART, 0), save(whole, Key(Kind.RESTART, 0))
-whole.record(0, LAST)
-whole.reverse(0, LAST)
-
-# A process that is killed in the forward sweep, and one that is killed in the adjoint sweep.
-first, *_ = shot()
-first.advance(0, SOONER)
-x, state = Key(Kind.RESTART, SOONER), save(first, Key(Kind.RESTART, SOONER))
-second, *_ = shot()
-restore(second, x, state)
-second.record(SOONER, LAST)
-second.reverse(SOONER, LAST)
-restore(second, x0, start)
-second.advance(0, MIDDLE)
-second.record(MIDDLE, SOONER)
-second.reverse(MIDDLE, SOONER)
-a, adjoint = Key(Kind.ADJOINT, MIDDLE), save(second, Key(Kind.ADJOINT, MIDDLE))
-third, *_ = shot()
-restore(third, a, adjoint)
-restore(third, x0, start)
-third.record(0, MIDDLE)
-third.reverse(0, MIDDLE)
-equal = np.array_equal(third.gradient["m"], whole.gradient["m"])
-print(json.dumps([third.functional == whole.functional, bool(equal), whole.functional]))
-"""
-
-
 LATE = """
 import json
 
@@ -213,12 +161,6 @@ def compared(program: str, at: Path) -> Any:
     (at / "compared.py").write_text(program)
     line = "import runpy, sys; sys.path.insert(0, sys.argv[1]); runpy.run_path('compared.py')"
     return json.loads(done("-c", line, AT, at=at))
-
-
-def test_a_process_that_resumes_a_run_finds_the_same_gradient(tmp_path: Path) -> None:
-    same_value, same_gradient, value = compared(RESUMED, tmp_path)
-    assert (same_value, same_gradient) == (True, True)
-    assert value > 0
 
 
 def test_the_gradient_is_that_of_stored_wavefields_and_passes_the_taylor_test(

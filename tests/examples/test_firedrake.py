@@ -132,39 +132,3 @@ def test_walls_changing_numbers_sums_and_several_controls(tmp_path: Path) -> Non
         assert np.array_equal(mine.dat.data_ro, right.dat.data_ro)
     controls = [it.control for it in ours.controls]
     assert fda.taylor_test(ours, controls, controls) > 1.9
-
-
-def flown(use: Callable[[Any], Any]) -> Any:
-    """Stokes flow in steps, each of which starts from the velocity in a mixed function."""
-    tape = fda.Tape()
-    fda.set_working_tape(tape)
-    fda.continue_annotation()
-    use(tape)
-    square = fd.UnitSquareMesh(3, 3)
-    both = fd.VectorFunctionSpace(square, "CG", 2) * fd.FunctionSpace(square, "CG", 1)
-    space = both.sub(0).collapse()
-    x, y = fd.SpatialCoordinate(square)
-    start = fd.Function(space).interpolate(fd.as_vector((x * y * (1 - y), fd.sin(3 * y) * x)))
-    after, before = fd.Function(both), fd.Function(space)
-    before.assign(start)
-    (u, p), (v, q) = fd.split(after), fd.TestFunctions(both)
-    residual = fd.inner((u - before) / 0.1 + fd.dot(fd.grad(u), before), v)
-    residual += fd.inner(fd.grad(u), fd.grad(v)) / 20
-    residual += -p * fd.div(v) + q * fd.div(u) + 1e-8 * p * q
-    walls = fd.DirichletBC(both.sub(0), fd.Constant((0, 0)), "on_boundary")
-    problem = fd.NonlinearVariationalProblem(residual * fd.dx, after, bcs=walls)
-    direct = {"ksp_type": "preonly", "pc_type": "lu"}
-    solver = fd.NonlinearVariationalSolver(problem, solver_parameters=direct)
-    for _ in tape.timestepper(iter(range(STEPS))):
-        solver.solve()
-        before.assign(after.subfunctions[0])
-    energy = fd.assemble(fd.inner(before, before) * fd.dx)
-    fda.pause_annotation()
-    return fda.ReducedFunctional(energy, fda.Control(start))
-
-
-def test_a_part_of_a_mixed_function_is_the_state(tmp_path: Path) -> None:
-    levels = (Level(name="memory", capacity=10_000),)
-    ours = flown(lambda tape: enable(tape, Platform(levels, working_memory=1 << 16), steps=STEPS))
-    stored = flown(lambda _: None)
-    assert np.array_equal(ours.derivative().dat.data_ro, stored.derivative().dat.data_ro)

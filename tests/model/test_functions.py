@@ -167,8 +167,7 @@ ckio.gradient(ckio.functions(step, adjoint, np.ones(3)), steps=5000, ram="400B",
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("steps", [1, 200])
+@pytest.mark.parametrize(("number", "steps"), [(signal.SIGTERM, 1), (signal.SIGINT, 200)])
 def test_a_signal_leaves_nothing(tmp_path: Path, number: signal.Signals, steps: int) -> None:
     """During the calibration, and during the run."""
     given: dict[str, Any] = {"cwd": tmp_path, "env": os.environ | {"TMPDIR": str(tmp_path)}}

@@ -343,20 +343,6 @@ def test_a_tape_that_stays_stored_keeps_its_bytes(before: list[Action], overlap:
     assert stored == [bytearray(view) for view in tape_of(1)]
 
 
-def test_after_a_run_all_memory_is_the_levels_again() -> None:
-    model, memory = Growth(20_000), Ram()
-    chain = chain_of(model, 9)
-    platform = Platform((Level(name="ram"),), working_memory=chain.tape)
-    schedule = store_all(chain, platform)
-    run(schedule, platform, model, [memory])
-    mapped = {size: slots.count for size, slots in memory._free._sizes.items()}
-    run(schedule, platform, Growth(20_000), [memory])
-    memory.slot(1)
-    sizes = memory._free._sizes
-    assert all(slots.count == len(slots.free) for size, slots in sizes.items() if size > 64)
-    assert {size: slots.count for size, slots in sizes.items() if size > 64} == mapped
-
-
 def test_a_level_that_fails_is_left_with_what_was_handed_over(tmp_path) -> None:
     steps = 12
     chain = chain_of(Growth(), steps)

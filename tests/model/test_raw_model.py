@@ -1,11 +1,6 @@
 """The raw `Model` on docs/own_model.md: what belongs in the checkpoint of its adjoint."""
 
-import json
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +14,6 @@ from ckio.testing import a, restore, save, x
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own_model.md").read_text(encoding="utf-8")
 CODE = Path(__file__).with_name("growth.py").read_text(encoding="utf-8")
-CKIO = Path(sys.executable).with_name("ckio")
 STEPS = 50
 
 
@@ -93,39 +87,3 @@ def fail(model, key):
     with model.load(key, model.layout(key)) as buffers:
         buffers[0][:] = bytes(len(buffers[0]))
         raise StopIteration
-
-
-DEADLY = """
-import os, signal
-from growth import Growth
-
-class Deadly(Growth):
-    def reverse(self, begin, end):
-        if begin <= int(os.environ.get("KILL", -1)) < end:
-            os.kill(os.getpid(), signal.SIGKILL)
-        super().reverse(begin, end)
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_run_resumes_to_the_same_functional_and_gradient(growth, tmp_path):
-    (tmp_path / "growth.py").write_text(CODE)
-    (tmp_path / "deadly.py").write_text(DEADLY)
-
-    def command(*words: str, kill: int = -1) -> subprocess.CompletedProcess[str]:
-        job = [CKIO, "run", "deadly:Deadly", "--steps", str(STEPS), "--ram", "400B", "--resume"]
-        return subprocess.run(
-            [*job, "--disk", "far", "--json", "--into", *words],
-            cwd=tmp_path,
-            env={**os.environ, "KILL": str(kill)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    assert command("killed", kill=11).returncode == -signal.SIGKILL
-    found, whole = (command(name) for name in ("killed", "whole"))
-    assert found.returncode == 0, found.stderr
-    results = [json.loads(done.stdout) for done in (found, whole)]
-    assert results[0]["functional"] == results[1]["functional"] == reference(growth).functional
-    assert results[0]["gradient_digest"] == results[1]["gradient_digest"]

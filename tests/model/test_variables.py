@@ -15,7 +15,6 @@ from ckio.actions.variables import TOGETHER, Flow, Step, Variables
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model import ArrayModel, sizes_of
-from ckio.models.burgers import Burgers
 from ckio.models.vorticity import Vorticity
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve, mixed
@@ -368,19 +367,6 @@ def test_arrays_that_are_stored_one_by_one_give_the_same_gradient(seed, n, group
     assert digest(walk.model) == store_all(coded(code, known=False), n)
 
 
-@given(seed=st.integers(0, 10**6), n=st.integers(1, 6), grouped=st.sampled_from(GROUPED))
-def test_arrays_of_the_examples_that_are_stored_one_by_one_give_the_same_gradient(seed, n, grouped):
-    def make() -> ArrayModel:
-        match seed % 3:
-            case 0:
-                return Burgers(grid=8)
-            case number:
-                return Vorticity(grid=8, recompute=("", "psi")[number - 1])
-
-    walk = Lowered(make, n, Random(seed), grouped)
-    assert digest(walk.model) == store_all(make(), n)
-
-
 SOME = (
     Line("a", "added", ("b", "g")),
     Line("f", "whole", ("a", "g")),
@@ -612,14 +598,6 @@ def test_an_array_that_derive_returns_and_does_not_write_is_noticed():
     restore(model, x(0), start)
     with pytest.raises(RunFailed, match=r"Lost\.derive returned an array of shape"):
         model.advance(0, 1)
-
-
-@pytest.mark.parametrize("make", [lambda: Vorticity(grid=8), lambda: Burgers(grid=8)])
-def test_all_that_the_example_models_hold_is_live_and_overwritten(make):
-    model = make()
-    assert names_in(model, x(0)) == list(model._state)
-    assert names_in(model, t(0)) == list(model._taped)
-    assert model.variables.changed == model.variables.stored == set(model._state)
 
 
 def test_the_gradient_of_the_ocean_is_the_same_where_psi_is_computed_again():

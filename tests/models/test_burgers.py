@@ -12,7 +12,6 @@ from small_models import digest, reverse_all
 from ckio.actions import Key, Kind
 from ckio.calibrate import measure_model
 from ckio.errors import RunFailed
-from ckio.model.gradient import check_gradient
 from ckio.models.burgers import Burgers
 from ckio.testing.checkpoints import save
 
@@ -57,36 +56,6 @@ def functional(model: Burgers, time: float, control: Controls) -> complex:
         u = u + dt * rate(stage)
         t = time if last else t + dt
     return total + energy(u - model._target)
-
-
-@pytest.mark.parametrize("part", [0.001, 0.999])
-def test_it_is_right_where_another_start_takes_a_step_more_or_less(part):
-    """The last step is a thousandth of what it could be, or nearly all of that."""
-    model, times = Burgers(grid=50), [0.0]
-    model.on_step = lambda _: times.append(float(model._state["t"]))
-    steps = model.advance(0, ENDLESS) - 1
-    options = {"grid": 50, "time": times[steps - 1] + part * (times[steps] - times[steps - 1])}
-    assert steps_of(**options) == steps
-    other = [Burgers(**options) for _ in range(2)]
-    other[0].control["u"][...] *= 1.001
-    other[1].control["u"][...] *= 0.999
-    assert {model.advance(0, ENDLESS) for model in other} != {steps}
-    gradient = reverse_all(Burgers(**options), steps).gradient
-    found = check_gradient(lambda: Endless(**options), steps + 20, gradient, halvings=9)
-    assert found.verified  # J has a kink at 1e-3 of a step, and h is smaller in the end
-
-
-def test_both_controls_matter_and_the_last_steps_too():
-    model = Burgers(grid=64)
-    steps = model.record(0, 2000)
-    seen = []
-    for end in range(steps, 0, -1):
-        model.reverse(end - 1, end)
-        seen.append(float(model.gradient["viscosity"]))
-    assert min(np.abs(np.diff([0.0, *seen]))) > 0
-    for name, gradient in model.gradient.items():
-        effect = np.abs(gradient * model.control[name]).max()
-        assert effect > 1e-4 * model.functional
 
 
 @pytest.mark.parametrize(

@@ -1,29 +1,13 @@
 """The vorticity model against one written anew, and its gradient under schedules of every kind."""
 
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from random import Random
 
 import numpy as np
 import pytest
-from drawing import random_complete
 from models.complexstep import Controls, check_every_component
-from small_models import digest, reverse_all
+from small_models import reverse_all
 
-from ckio.actions import Kind, Write
-from ckio.backends.base import Backend
-from ckio.backends.compressed import Compressed
-from ckio.backends.directory import Directory
-from ckio.backends.hdf5 import Hdf5
-from ckio.backends.ram import Ram
-from ckio.compression import Zstd
-from ckio.model import sizes_of
 from ckio.models.vorticity import INSIDE, Vorticity
-from ckio.platform import Level, Platform
-from ckio.runner import run
-from ckio.schedule import Schedule
-from ckio.schedule.machine import Machine
 
 # --- every component of the gradient
 
@@ -94,63 +78,3 @@ def test_every_component_is_the_complex_step_derivative_of_a_model_written_anew(
     model = reverse_all(Vorticity(grid=grid, **options), steps)
     base = Vorticity(grid=grid, **options)
     check_every_component(model, base.control, partial(functional, base, steps), within=1e-13)
-
-
-# --- the same bytes by any legal way
-
-GRID = 6
-SIZES = sizes_of(Vorticity(grid=GRID))
-
-
-def opened(kind: str, path: Path) -> Backend:
-    match kind.split():
-        case ["compressed", other]:
-            return Compressed(opened(other, path), Zstd())
-        case ["directory"]:
-            return Directory(path)
-        case ["archive"]:
-            return Hdf5(path.with_suffix(".h5"))
-        case _:
-            return Ram()
-
-
-KINDS = ("ram", "compressed ram", "directory", "compressed directory", "archive")
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("count", [6, 300])
-def test_any_legal_schedule_gives_the_gradient_of_store_all(count: int, tmp_path: Path) -> None:
-    """Tapes, adjoints, moves between levels and detours, as the Machine allows them."""
-    random, done = Random(8), 0
-    while done < count:
-        drawn, platform = random_complete(random, most_steps=9)
-        if not has_seed(drawn, platform):
-            continue
-        done += 1
-        schedule = Schedule(replace(drawn.chain, **SIZES), drawn.actions)
-        backends = [
-            opened(random.choice(KINDS), tmp_path / f"{done}-{number}")
-            for number in range(len(platform.levels))
-        ]
-        roomy = Platform(tuple(Level(name=level.name) for level in platform.levels))
-        model = Vorticity(grid=GRID)
-        run(schedule, roomy, model, backends)
-        for backend in backends:
-            backend.close()
-        expected = reverse_all(Vorticity(grid=GRID), drawn.chain.length)
-        assert digest(model) == digest(expected), f"schedule {done}"
-
-
-def has_seed(schedule: Schedule, platform: Platform) -> bool:
-    """Whether the adjoint at n is written only once the forward has been there: there J is known.
-
-    The Machine does not ask for it, since it knows nothing of what an adjoint is made of.
-    """
-    machine = Machine(schedule.chain, platform)
-    for action in schedule.actions:
-        match action:
-            case Write(key, _) if key.kind is Kind.ADJOINT and key.step == schedule.chain.length:
-                if not machine.turned:
-                    return False
-        machine.apply(action)
-    return True

@@ -2,7 +2,6 @@
 
 from itertools import product
 
-import pytest
 from oracles.exhaustive import least_makespan
 from oracles.recurrences import revolve_forward_steps
 
@@ -36,11 +35,3 @@ def test_it_writes_as_seldom_as_any_schedule_with_so_few_forward_steps() -> None
         almost_free = platform((slots, 2.0**-20, 0))
         schedule, cheapest = (plan(chain(steps), almost_free) for plan in (revolve, hrevolve))
         assert makespan(schedule, almost_free) == makespan(cheapest, almost_free)
-
-
-@pytest.mark.slow
-def test_a_long_chain_is_planned_without_a_table() -> None:
-    steps = 100_000
-    for slots in (1, 2, 20, steps):
-        schedule = revolve(chain(steps), platform((slots, 2, 3)))
-        assert counts(schedule).forward == revolve_forward_steps(steps, slots)

@@ -13,16 +13,12 @@ from hypothesis import strategies as st
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import Actions
-from ckio.backends.ram import Ram
 from ckio.errors import BadInput, NoSchedule
-from ckio.model import sizes_of
-from ckio.models.burgers import Burgers
 from ckio.planners.binomial import revolve
 from ckio.planners.blocks import at_level
 from ckio.planners.midpoint import Bisection, bisection
-from ckio.platform import Affine, Level, Platform
+from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
-from ckio.runner.unknown import Rule, run_to_end
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.machine import Machine
 from ckio.testing import x
@@ -306,20 +302,6 @@ def test_a_run_goes_on_with_whatever_survived(
         rule.finish(end, [keys - {x(0)} for keys in map(frozenset, state.stored)])
 
 
-@given(st.integers(1, 90), st.data())
-def test_whatever_is_stored_is_taken_back(steps: int, data: st.DataObject) -> None:
-    some_steps = st.frozensets(st.integers(0, steps).map(x), max_size=7)
-    stored = [data.draw(some_steps) | {x(0)}, data.draw(some_steps)]
-    machine = platform((data.draw(st.integers(len(stored[0]), 9)), 1, 1), (len(stored[1]), 2, 2))
-    back = Bisection(chain(1), machine).finish(steps, stored)
-    begin = Machine(chain(steps), machine, stored)
-    begin.state, begin.turned = steps, True
-    for action in back.actions:
-        begin.apply(action)
-    assert begin.adjoint == 0
-    assert not any(begin.stored)
-
-
 def test_with_few_slots_it_ends_all_the_same() -> None:
     for slots in range(1, 8):
         machine = platform((slots, 0, 0))
@@ -373,41 +355,3 @@ def test_what_a_rule_cannot_go_on_from_is_refused() -> None:
         Bisection(chain(1), platform((0, 1, 1))).follow(0, ())
     with pytest.raises(NoSchedule, match="the working memory has 0"):
         Bisection(chain(1), platform((4, 1, 1), tapes=0)).follow(0, ())
-
-
-# --- on a real model
-
-GRID = 24
-BURGERS = Chain(steps=None, advance=1.0, record=1.3, reverse=2.0, **sizes_of(Burgers(grid=GRID)))
-
-
-@pytest.mark.parametrize("time", [0.003, 0.1])
-@pytest.mark.parametrize("slots", [(None,), (3,), (2, None), (9, 2)])
-def test_the_gradient_is_that_of_all_tapes_to_the_last_bit(
-    slots: tuple[int | None, ...], time: float
-) -> None:
-    machine = Platform(
-        tuple(
-            Level(
-                name=f"level{number}",
-                capacity=None if many is None else many * BURGERS.restart,
-                write=Affine(number),
-                read=Affine(number),
-            )
-            for number, many in enumerate(slots)
-        ),
-        working_memory=BURGERS.tape,
-    )
-    expected, model = Burgers(grid=GRID, time=time), Burgers(grid=GRID, time=time)
-    steps = expected.record(0, 1000)
-    expected.reverse(0, steps)
-    rule: Rule = Bisection(BURGERS, machine)
-    levels = [Ram(capacity=each.capacity) for each in machine.levels]
-    schedule, _ = run_to_end(rule, model, levels)
-    assert schedule.chain.steps == steps
-    assert not any(list(each.keys()) for each in levels)
-    assert model.functional == expected.functional
-    assert {name: grad.tobytes() for name, grad in model.gradient.items()} == {
-        name: grad.tobytes() for name, grad in expected.gradient.items()
-    }
-    finished(schedule, machine)

@@ -1,6 +1,5 @@
 """The use of numba: what is compiled, and when."""
 
-import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -67,12 +66,6 @@ def test_that_code_is_compiled_is_said_once() -> None:
     expected = f"the planner uses compiled code (numba {numba.__version__})"
     assert found[0].startswith(expected)
     assert found[1:] == [ORDER, "True", ORDER, "True"]
-
-
-def test_importing_ckio_does_not_load_numba() -> None:
-    assert in_a_fresh_interpreter(
-        "import ckio, ckio.planners.dp, sys", "print('numba' in sys.modules)"
-    ) == ["False"]
 
 
 def kernels() -> dict[str, list[Any]]:
@@ -150,59 +143,11 @@ def test_code_is_kept_by_the_version_of_all_kernels(tmp_path: Path) -> None:
     assert version() != before
 
 
-def test_the_announcement_is_information(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compiled, "_prepared", set())
-    with caplog.at_level(logging.INFO, logger="ckio"):
-        compiled.prepare("ckio.planners.dp.recurrence")
-        compiled.prepare("ckio.planners.overlap.engine")
-    assert len(caplog.messages) == 1
-    assert caplog.records[0].levelno == logging.INFO
-
-
-READY = """
-import sys
-from ckio.platform.chain import Chain
-from ckio.planners import compiled
-from ckio.planners.overlap import overlapped, prepare
-from ckio.platform import Affine, Level, Platform
-
-def kernels():
-    return {
-        f"{name}.{key}": list(map(str, value.signatures))
-        for name, module in list(sys.modules.items())
-        if name.startswith("ckio.planners.")
-        for key, value in vars(module).items()
-        if hasattr(value, "py_func") and value.__module__ == name
-    }
-
-def machine(*far):
-    slow = Affine(latency=2.0)
-    levels = [Level(name=f"f{n}", capacity=n, write=slow, read=slow, backend="hdf5") for n in far]
-    return Platform((Level(name="ram", capacity=5), *levels), working_memory=1)
-
-chain = Chain(steps=40, advance=1.0, record=1.0, reverse=2.0, restart=1, tape=1, adjoint=1)
-prepare(machine(40))
-before = kernels()
-for platform in machine(40), machine(9, 20):
-    for tapes in (True, False):
-        overlapped(chain, platform, tapes=tapes)
-print(kernels() == before)
-print(bool(before["ckio.planners.overlap.engine.perform"]))
-"""
-
-
 KERNELS = """
 calls = []
 def warm_up():
     calls.append(1)
 """
-
-
-@pytest.mark.slow
-def test_what_is_prepared_is_all_that_a_plan_for_overlap_calls() -> None:
-    assert in_a_fresh_interpreter(READY)[-2:] == ["True", "True"]
 
 
 def test_kernels_are_prepared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,16 +135,6 @@ def test_what_cannot_matter_changes_no_plan(  # noqa: PLR0917
     check_invariance(chain, platform, record=record, reverse=reverse, power=power, place=place)
 
 
-@pytest.mark.slow
-@settings(max_examples=40)
-@given(chains(), platforms(), *map(st.integers, (0, 0, -30, 0), (50, 50, 30, 1)))
-def test_every_planner_in_a_long_campaign(  # noqa: PLR0917
-    chain: Chain, platform: Platform, record: int, reverse: int, power: int, place: int
-) -> None:
-    check_schedules(chain, platform)
-    check_invariance(chain, platform, record=record, reverse=reverse, power=power, place=place)
-
-
 @every_planner
 def test_a_chain_of_one_step_needs_no_storage(planner: Planner) -> None:
     for levels in ((), ((0, 2, 3),), ((4, 2, 3), (None, 5, 7))):

@@ -2,8 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -54,17 +52,6 @@ def test_no_schedule_beats_hrevolve(levels: int, most_steps: int, cases: int) ->
     check_against_search(levels=levels, most_steps=most_steps, cases=cases, seed=1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 6))
-@pytest.mark.parametrize(
-    ("levels", "most_steps", "cases"), [(1, 10, 200), (2, 8, 400), (3, 6, 200), (3, 7, 30)]
-)
-def test_no_schedule_beats_hrevolve_in_a_long_campaign(
-    levels: int, most_steps: int, cases: int, seed: int
-) -> None:
-    check_against_search(levels=levels, most_steps=most_steps, cases=cases, seed=seed)
-
-
 def test_hrevolve_2020_is_the_printed_theorem() -> None:
     for seed in range(100):
         random = Random(seed)
@@ -76,27 +63,6 @@ def test_hrevolve_2020_is_the_printed_theorem() -> None:
         printed = theorem_2(steps - 1, levels, u_f=u_f, repaired=False)[-1]
         found = planned("hrevolve-2020", chain(steps, advance=u_f), platform(*levels))
         assert found == printed, f"seed {seed}"
-
-
-@given(chains(most_steps=80), platforms())
-def test_a_schedule_is_worth_what_its_table_says(chain: Chain, platform: Platform) -> None:
-    for name in PLANNERS:
-        planned(name, chain, platform)
-
-
-@pytest.mark.slow
-@given(chains(), platforms(most_slots=5), st.data())
-def test_one_more_slot_is_never_slower(
-    chain: Chain, platform: Platform, data: st.DataObject
-) -> None:
-    number = data.draw(st.integers(0, len(platform.levels) - 1))
-    levels = list(platform.levels)
-    capacities = [slots * chain.restart for slots in range(1, 30)] + [None]
-    seconds = []
-    for capacity in capacities:
-        levels[number] = replace(levels[number], capacity=capacity)
-        seconds.append(planned("hrevolve", chain, Platform(tuple(levels), chain.tape)))
-    assert all(more <= less for less, more in pairwise(seconds))
 
 
 @given(chains(), platforms(), st.randoms(use_true_random=False))
@@ -198,14 +164,6 @@ def theorem_2_rows(length: int, levels: Sequence[tuple[int, float, float]], *, u
             outer = after
         below = outer
     return float(below[-1])
-
-
-def test_measured_costs_of_short_chains_are_as_good_as_with_real_numbers() -> None:
-    machine = platform((5, 0.0137129, 0.0119), (9, 1.0383171, 0.7431))
-    plan = solve_states(chain(300, advance=1.0007), machine, planner="hrevolve")
-    exact = theorem_2_rows(299, [(5, 0.0137129, 0.0119), (9, 1.0383171, 0.7431)], u_f=1.0007)
-    assert plan.seconds == pytest.approx(exact + 300 * (chain(1).record + chain(1).reverse), 1e-11)
-    assert "rounded" not in plan.note
 
 
 @pytest.mark.parametrize("steps", [100, 2000])

@@ -1,10 +1,8 @@
 """mixed: its published values, and the optimum by exhaustive search."""
 
-import logging
 from dataclasses import replace
 from itertools import product
 from random import Random
-from time import process_time
 
 import numpy as np
 import pytest
@@ -19,7 +17,6 @@ from ckio.errors import BadInput, NoSchedule
 from ckio.planners import dp
 from ckio.planners.base import Planner
 from ckio.planners.dp import hrevolve, mixed, solve
-from ckio.planners.dp import segments as dp_segments
 from ckio.planners.dp.joint import solve as table
 from ckio.planners.dp.spaces import in_few_units, spaces
 from ckio.planners.recording import quickest, recorded
@@ -135,15 +132,6 @@ def test_the_larger_a_tape_the_less_it_saves(
         assert tuple(planned(chain, machine) for machine in machines) == expected
 
 
-def test_a_tape_far_away_can_beat_every_hierarchy() -> None:
-    chain = Chain(steps=5, advance=2, record=3, reverse=0, restart=1, tape=2, adjoint=1)
-    near = Level(name="near", capacity=1, write=Affine(2), read=Affine(2))
-    far = Level(name="far", capacity=2, write=Affine(3), read=Affine(2))
-    machine = Platform((near, far), working_memory=2)
-    assert planned(chain, machine, jointly=True) == least_makespan(chain, machine, tapes=True) == 39
-    assert planned(chain, machine, jointly=False) == 40
-
-
 def test_six_steps_take_50_s_on_all_levels_together_and_61_s_in_a_hierarchy() -> None:
     """The example of `ckio.planners.dp`: x_0 is stored near, and then the tape of step 4 far."""
     chain = Chain(steps=6, advance=4, record=4, reverse=0, restart=2, tape=1, adjoint=1)
@@ -215,17 +203,6 @@ def test_no_schedule_beats_mixed(levels: int, most_steps: int, cases: int) -> No
     check_against_search(levels=levels, most_steps=most_steps, cases=cases, seed=1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 3])
-@pytest.mark.parametrize(
-    ("levels", "most_steps", "cases"), [(1, 6, 120), (1, 7, 20), (2, 5, 120), (3, 4, 30)]
-)
-def test_no_schedule_beats_mixed_in_a_long_campaign(
-    levels: int, most_steps: int, cases: int, seed: int
-) -> None:
-    check_against_search(levels=levels, most_steps=most_steps, cases=cases, seed=seed)
-
-
 def check_hierarchical(seed: int, cases: int) -> None:
     random = Random(seed)
     for _ in range(cases):
@@ -240,63 +217,6 @@ def check_hierarchical(seed: int, cases: int) -> None:
 
 def test_plans_on_all_levels_together_are_no_slower_than_hierarchical_ones() -> None:
     check_hierarchical(0, 25)
-
-
-@pytest.mark.slow
-def test_plans_on_all_levels_together_in_a_long_campaign() -> None:
-    check_hierarchical(1, 200)
-
-
-def slots_case(random: Random, *, steps: int) -> tuple[Chain, Platform]:
-    """Levels of so many slots, for restart checkpoints and tapes alike, or that never fill."""
-    size, held = random.choice([1, 3]), random.choice([1, 1, 2, 5])
-
-    def price() -> Affine:
-        return Affine(random.choice([0, 0, 1, 2, 5, 20]))
-
-    advance, record = random.choice([0, 1, 1, 2, 7]), random.choice([0, 1, 5])
-    chain = Chain(
-        steps=steps,
-        advance=advance,
-        record=record,
-        record_only=random.choice([None, max(0, record - advance)]),
-        reverse=0,
-        restart=size,
-        tape=size,
-        adjoint=1,
-    )
-    capacities = [random.choice([None, *[random.randint(1, 60) * size] * 3]) for _ in range(3)]
-    levels = tuple(
-        Level(name=f"level{number}", capacity=capacity, write=price(), read=price())
-        for number, capacity in enumerate(capacities[: random.randint(1, 3)])
-    )
-    return chain, Platform(levels, working_memory=held * size)
-
-
-def check_segments(cases: int, *, steps: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dp, "SHORT", 256)
-    random, shortened = Random(seed), 0
-    for _ in range(cases):
-        chain, machine = slots_case(random, steps=steps)
-        with monkeypatch.context() as by_level:
-            by_level.setattr(dp.joint, "is_quick_together", lambda *_: False)
-            segments = solve(quickest(chain), machine, held=machine.tapes(chain))
-        with monkeypatch.context() as in_layers:
-            in_layers.setattr(dp_segments, "plan", lambda *_, **__: None)
-            layers = planned(chain, machine, jointly=False)
-        assert planned(chain, machine, jointly=False) == segments.seconds
-        # The last steps are recorded together, although their states cost something.
-        assert layers <= segments.seconds <= layers + (machine.tapes(chain) - 1) * chain.saved
-        shortened += bool(segments.first)
-    assert cases / 4 < shortened < cases
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("steps", "cases"), [(600, 100), (2500, 30)])
-def test_segments_in_a_long_campaign(
-    steps: int, cases: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check_segments(cases, steps=steps, seed=2, monkeypatch=monkeypatch)
 
 
 ARCHIVE = "3\n 50 .05 .05\n 1000 1 1\n 10000 5 5"
@@ -342,41 +262,6 @@ def test_it_is_never_slower_than_hrevolve(chain: Chain, platform: Platform) -> N
     best = makespan(hrevolve(chain, platform), platform)
     assert planned(chain, platform, jointly=True) <= best
     assert planned(chain, platform, jointly=False) <= best
-
-
-def check_odd_costs(cases: int, *, most_steps: int, seed: int) -> None:
-    random = Random(seed)
-
-    def price() -> Affine:
-        return Affine(random.choice([0, random.expovariate(1)]), random.expovariate(20))
-
-    for _ in range(cases):
-        chain = Chain(
-            steps=random.randint(2, most_steps),
-            advance=random.expovariate(1),
-            record=random.expovariate(1),
-            reverse=random.random(),
-            restart=random.randint(2, 5),
-            tape=random.randint(2, 9),
-            adjoint=1,
-        )
-        levels = tuple(
-            Level(
-                name=f"level{number}", capacity=random.randint(5, 40), write=price(), read=price()
-            )
-            for number in range(random.randint(1, 3))
-        )
-        machine = Platform(levels, working_memory=random.randint(1, 2) * chain.tape)
-        least = completed(hrevolve(chain, machine), machine)
-        assert completed(mixed(chain, machine), machine) <= least * (1 + 1e-9), (chain, machine)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("most_steps", "seed"), [(60, 3), (300, 4)])
-def test_with_costs_of_any_size_it_is_never_slower_than_hrevolve(
-    most_steps: int, seed: int
-) -> None:
-    check_odd_costs(40, most_steps=most_steps, seed=seed)
 
 
 @given(chains(), platforms(), st.integers(0, 50))
@@ -473,13 +358,6 @@ def test_costs_beyond_what_can_be_added_up_are_refused() -> None:
         mixed(chain(9), platform((1, 1e308, 1e308)))
 
 
-def test_the_log_says_in_which_order_levels_were_used(caplog: pytest.LogCaptureFixture) -> None:
-    machine = platform((2, 9, 9), (5, 1, 1))
-    with caplog.at_level(logging.INFO, logger="ckio"):
-        planned(chain(30), machine, jointly=False)
-    assert "mixed: levels in the order level1, level0, of 1 tried" in caplog.messages
-
-
 def test_a_level_too_slow_to_be_of_use_does_not_stand_in_the_way() -> None:
     far = Platform((RAM, level("far", 20, 1e15)), working_memory=1)
     near = Platform((RAM,), working_memory=1)
@@ -490,18 +368,6 @@ def test_costs_that_cannot_be_counted_are_refused_for_long_chains() -> None:
     far = Platform((level("far", 20, 1e15),), working_memory=1)
     with pytest.raises(BadInput, match="too large to be added up for 100000 steps"):
         mixed(alike(100_000), replace(far, levels=(replace(far.levels[0], read=Affine(1.3e15)),)))
-
-
-@pytest.mark.parametrize("levels", [(RAM,), (RAM, level("nvme", 20, 1))])
-def test_a_thousand_steps_with_tapes_of_half_a_state_are_planned_at_once(
-    levels: tuple[Level, ...],
-) -> None:
-    larger = [replace(it, capacity=2 * (it.capacity or 0)) for it in levels]
-    machine = Platform(tuple(larger), working_memory=1)
-    mixed(alike(1000, restart=2), machine)  # compiles
-    start = process_time()
-    mixed(alike(1000, restart=2), machine)
-    assert process_time() - start < 0.5
 
 
 def test_a_level_in_few_units_takes_the_same_checkpoints_as_in_bytes() -> None:

@@ -23,8 +23,6 @@ from ckio.testing import x
 
 from .cases import chain, completed, level, platform
 
-both = pytest.mark.parametrize("planner", [online, wang_moin])
-
 MACHINES = {
     "one slot": platform((1, 0, 0)),
     "one level": platform((4, 0, 0)),
@@ -123,45 +121,10 @@ def test_who_follows_a_run_says_the_same_as_who_sees_what_is_stored(machine: Pla
     assert followed(rule, Machine(chain(150), machine), 150)
 
 
-@pytest.mark.slow
-def test_a_run_is_followed_from_where_it_goes_on_past_what_survived() -> None:
-    random, ahead = Random(8), 0
-    for machine in MACHINES.values():
-        rule = Online(chain(1), machine)
-        for _ in range(2):
-            kept = [
-                {key for key in keys if key == x(0) or random.random() < 0.7}
-                for keys in walk(rule, random.randint(20, 70))[1]
-            ]
-            start, place = random.choice(
-                [(key.step, here) for here, keys in enumerate(kept) for key in keys]
-            )
-            state = Machine(chain(90), machine, [*map(frozenset, kept)])
-            state.apply(Read(x(start), place))
-            followed(rule, state, 90)
-            ahead += any(key.step > start for keys in kept for key in keys)
-    assert ahead > 5
-
-
 def test_a_run_is_not_followed_backward() -> None:
     follower = Online(chain(1), MACHINE).follow(7, [{x(0)}])
     with pytest.raises(BadInput, match="step 6 comes before step 7"):
         follower.at(6)
-
-
-def test_who_follows_a_run_looks_at_what_is_stored_once() -> None:
-    class Counted(list[Key]):
-        looks = 0
-
-        def __iter__(self) -> Iterator[Key]:
-            Counted.looks += 1
-            return super().__iter__()
-
-    follower = Online(chain(1), platform((None, 0, 0))).follow(500, [Counted(map(x, range(500)))])
-    for step in range(500, 600):
-        assert list(follower.at(step)) == [Write(x(step), 0)]
-        assert follower.until(step) == step + 1
-    assert Counted.looks == 1
 
 
 @every_machine
@@ -364,10 +327,3 @@ def test_bytes_beyond_counting_are_no_hindrance() -> None:
     machine = Platform((replace(level("near", 3, 0, 0), capacity=3 * 2**50),))
     small = platform((3, 0, 0))
     assert seconds(online(large, machine), machine) == seconds(online(chain(20), small), small)
-
-
-@both
-@pytest.mark.slow
-def test_a_long_chain_on_three_levels(planner: Planner) -> None:
-    machine = platform((10, 0, 0), (100, 1, 1), (None, 5, 5))
-    assert seconds(planner(chain(3000), machine), machine) > 0

@@ -146,34 +146,12 @@ def test_the_bound_is_below_what_search_finds_and_the_plan_is_not_far_above() ->
     assert max(ratios) < 1.2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 6))
-def test_against_search_in_a_long_campaign(seed: int) -> None:
-    random = Random(seed)
-    ratios = [check_against_search(tiny(random, most_length=7, most_slots=3)) for _ in range(20)]
-    assert sum(ratio == 1 for ratio in ratios) > len(ratios) / 2
-    assert max(ratios) < 1.2
-
-
 def test_search_finds_what_can_be_seen_at_once() -> None:
     assert least_makespan(Case(0, 1, 1, 1, 1)) == 1
     assert least_makespan(Case(3, 4, 1, 9, 9)) == 7  # memory holds all: 3 steps, 4 reversed
     assert least_makespan(Case(1, 1, 1, 5, 5)) == 3
     # x_0 is near and x_1 is written from the register at once, or else each step back starts at x_0
     assert least_makespan(Case(2, 1, 1, 9, 9)) == 6
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("length", "seconds", "most"), [(300, 0.5, 0.001), (300, 2.0, 0.02), (600, 20.0, 0.02)]
-)
-def test_twenty_near_slots_suffice_for_plans_close_to_the_bound(
-    length: int, seconds: float, most: float
-) -> None:
-    platform = machine(20, (200, seconds, seconds))
-    made = checked(chain(length + 1, reverse=1), platform, tapes=False)
-    assert made.gap <= most
-    assert made.makespan < made.synchronous
 
 
 @settings(max_examples=4)
@@ -274,27 +252,6 @@ def test_a_plan_of_the_dual_costs_what_its_multipliers_say() -> None:
 
 
 @pytest.mark.slow
-def test_the_bound_is_not_above_the_plan() -> None:
-    random = Random(3)
-    for _ in range(40):
-        levels = [Level(name="ram", capacity=random.randint(2, 6))]
-        levels += [
-            Level(
-                name="far",
-                capacity=random.randint(3, 9),
-                write=Affine(random.randint(0, 4)),
-                read=Affine(random.randint(0, 4)),
-                backend="directory",
-            )
-        ]
-        sizes = {"restart": random.randint(1, 2), "tape": random.randint(1, 3), "adjoint": 1}
-        work = Chain(steps=random.randint(3, 14), advance=1, record=1, reverse=1, **sizes)
-        platform = Platform(tuple(levels), work.tape)
-        made = overlapped(work, platform)
-        assert 0 < made.bound <= made.makespan  # one estimate is 3.6 % above its plan
-
-
-@pytest.mark.slow
 def test_levels_that_share_a_channel_and_chains_whose_steps_differ_are_planned() -> None:
     costs, platform = CLUSTERS["three levels"]
     levels = tuple(replace(level, channel="bus") for level in platform.levels[1:])
@@ -321,15 +278,6 @@ def test_progress_goes_from_little_to_all() -> None:
     overlapped(Chain(steps=200, **costs), platform, watch=told.append)
     assert told == sorted(told)
     assert 0 < told[0] <= told[-1] <= 1
-
-
-@pytest.mark.slow
-def test_two_far_levels_are_hardly_worse_than_the_better_one() -> None:
-    work, fast, slow = chain(200, reverse=1), (9, 2.0, 2.0), (60, 12.0, 9.0)
-    both = checked(work, machine(4, fast, slow))
-    assert both.makespan <= 1.01 * min(
-        overlapped(work, machine(4, far)).makespan for far in (fast, slow)
-    )
 
 
 @pytest.mark.campaign
@@ -363,15 +311,6 @@ def test_the_note_says_what_was_taken_what_it_gains_and_the_gap() -> None:
     assert f", with {made.overlap}: {made.makespan:.6g} s, " in taken
     assert "less than the best without overlap" in taken
     assert f"{made.gap:.1%}" in gap
-
-
-def test_scaling_all_costs_does_not_change_the_plan() -> None:
-    work = chain(200, advance=1, reverse=1)
-    slower = replace(work, advance=1024, reverse=1024)
-    assert (
-        overlapped(work, machine(5, (20, 3.0, 5.0))).actions
-        == overlapped(slower, machine(5, (20, 3072.0, 5120.0))).actions
-    )
 
 
 @pytest.mark.parametrize("unit", [2.0**-40, 2.0**60])

@@ -1,7 +1,5 @@
 """A plan is a schedule: what takes the schedule of a planner takes it, and uses its policy."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,21 +79,6 @@ def test_it_runs_with_its_policy(tmp_path: Path) -> None:
     assert model.gradient.keys() == reference.gradient.keys()
     for name, values in model.gradient.items():
         assert values.tobytes() == reference.gradient[name].tobytes()
-
-
-def test_a_plan_for_memory_alone_loads_no_compiled_code() -> None:
-    text = """
-import sys
-from ckio import Chain, Level, Platform, makespan, plan
-from ckio.planners import auto
-
-chain = Chain(steps=500, advance=1, record=1, reverse=1, restart=2, tape=1, adjoint=2)
-platform = Platform((Level(name="ram", capacity=40),), 1)
-made = plan(chain, platform)
-assert made.makespan == makespan(auto(chain, platform), platform)
-assert "numba" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", text], check=True)
 
 
 def test_a_plan_with_overlap_knows_of_steps_that_differ_and_are_recorded_only() -> None:

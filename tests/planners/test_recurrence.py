@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -126,13 +125,6 @@ def test_every_layer_is_what_plain_loops_give_and_its_schedule_is_worth_it() -> 
         check(some_case(Random(seed), 60))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(100, 1000, 100))
-def test_every_layer_in_a_long_campaign(first: int) -> None:
-    for seed in range(first, first + 100):
-        check(some_case(Random(seed), 250))
-
-
 ARCH_1 = ((1, 1, 1), (1, 5, 5), (2, 10, 10), (20, 20, 20))
 ARCH_2 = ((2, 1, 1), (20, 20, 20), (20, 40, 40))
 MEASURED = ((10, 14, 12), (50, 1038, 743), (100, 4817, 6020))
@@ -218,18 +210,6 @@ def test_the_definition_in_two_loops_is_what_the_module_says() -> None:
         expected = plain_layer(low, inner, advance, read, 0)
         assert (row.stored[1:] == expected).all()
         assert (row.unstored[1:] == np.minimum(low, write + expected)).all()
-
-
-def test_only_what_another_slot_changes_is_kept() -> None:
-    (table,) = Case(200, 1, ((200, 20, 2),), repaired=True).tables()
-    rows = table.rows[1:]
-    assert len(rows) < 60
-    assert rows[0].first == 0
-    assert all(one.first < other.first for one, other in pairwise(rows))
-    one, other = [q.copy() for _, q in table.values()][3:5]
-    first = rows[3].first
-    assert (one[:first] == other[:first]).all()
-    assert one[201] > other[201]
 
 
 def test_a_level_that_never_fills_is_one_with_a_slot_for_every_step() -> None:

@@ -58,17 +58,6 @@ def test_fewer_steps_than_cams_and_than_tapes_that_do_not_restart(
     assert counted(*row) == planned
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("seed", range(25))
-def test_no_row_takes_more_steps_than_cams_or_without_restarts(seed: int) -> None:
-    random = Random(seed)
-    for _ in range(20):
-        tape = random.randint(1, 6)
-        n, units = random.randint(2, 120), random.randint(tape, 40)
-        least = min(cams(n, units, tape), counted(n, units, tape, restarts=False))
-        assert counted(n, units, tape) <= least, (n, units, tape)
-
-
 def small_case(random: Random, levels: int) -> tuple[Chain, Platform]:
     """A case that the search can solve, with whole costs, and sizes of any ratio."""
     chain = Chain(

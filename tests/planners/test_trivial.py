@@ -2,7 +2,6 @@
 
 import tracemalloc
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -64,11 +63,6 @@ def test_recompute_all_needs_room_for_x_0_only_where_sizes_differ() -> None:
 def test_periodic_refuses_steps_that_differ() -> None:
     with pytest.raises(BadInput, match="periodic plans for steps that are all alike"):
         periodic(replace(chain(3), advance=[1, 2, 3]), platform((9, 2, 3)))
-
-
-@given(chains(), platforms())
-def test_store_all_takes_no_step_twice(chain: Chain, platform: Platform) -> None:
-    assert counts(store_all(chain, platform)).forward == chain.steps
 
 
 def test_store_all_says_how_much_it_needs() -> None:
@@ -156,23 +150,3 @@ def test_a_million_steps_are_planned_without_an_object_for_each_period() -> None
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 100e6
-
-
-@pytest.mark.parametrize("costs", [(0, 9), (9, 0), (3, 4)])
-def test_the_period_is_the_fastest_of_all_with_the_cost_of_each_access(costs: Any) -> None:
-    case, machine = chain(24), platform((30, *costs), tapes=2)
-    every = [
-        makespan(periodic(case, machine, period=period), machine)
-        for period in range(1, 25)
-        if can_have(case, machine, period)
-    ]
-    assert len(every) > 5
-    assert makespan(periodic(case, machine), machine) == min(every)
-
-
-def can_have(case: Chain, machine: Platform, period: int) -> bool:
-    try:
-        periodic(case, machine, period=period)
-    except NoSchedule:
-        return False
-    return True

@@ -5,9 +5,7 @@ import math
 import pickle
 import shutil
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import is_dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -266,12 +264,6 @@ def test_an_error_comes_back_with_what_it_says(way: str) -> None:
         back = WAYS[way](error)
         assert type(back) is type(error)
         assert (back.args, vars(back)) == (error.args, vars(error))
-
-
-@pytest.mark.slow
-def test_another_process_plans_the_same() -> None:
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        assert pool.submit(hrevolve, CHAIN, NODE).result() == PLANNED
 
 
 # --- TOML

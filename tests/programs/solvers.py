@@ -1,6 +1,6 @@
 """Solvers as people write them, each of them a program, with inputs to run them on."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -140,61 +140,6 @@ def multigrid(f, *, tol=1e-3):
             return u, norms
 
 
-# Burgers' equation in Fourier space
-
-
-@program
-def spectral(u0, nu, steps=4, dt=0.01):
-    """Integrating factor and Heun, with the upper third of the spectrum cut off."""
-    n = len(u0)
-    k = np.fft.rfftfreq(n, 1.0 / n)
-    keep = k < n / 3
-    uh = np.fft.rfft(u0)
-    energy: list[Any] = []
-    for i in range(steps):
-        decay = np.exp(-nu * k**2 * dt)
-        n0 = -0.5j * k * np.fft.rfft(np.fft.irfft(uh, n) ** 2) * keep
-        first = decay * (uh + dt * n0)
-        n1 = -0.5j * k * np.fft.rfft(np.fft.irfft(first, n=n) ** 2) * keep
-        uh = decay * uh + 0.5 * dt * (decay * n0 + n1)
-        if i % 2 == 0:
-            energy.append(np.sum(np.abs(uh) ** 2) / n)
-    return np.fft.irfft(uh, n), energy
-
-
-# Particles
-
-
-class Bodies(NamedTuple):
-    x: Any
-    v: Any
-    m: Any
-
-
-def gravity(x, m, eps):
-    d = x[None, :, :] - x[:, None, :]
-    r2 = (d**2).sum(axis=-1) + eps**2
-    return np.einsum("ij,ijk->ik", m[None, :] / r2**1.5, d)
-
-
-@program
-def nbody(x0, v0, m, eps=0.3, t_end=0.5):
-    """Kick, drift, kick, with steps as short as the closest encounter wants them."""
-    s = Bodies(x0.copy(), v=v0.copy(), m=m)
-    t, steps = 0.0, 0
-    acc = gravity(s.x, s.m, eps)
-    while t < t_end:
-        dt = 0.15 * np.sqrt(eps / np.max(np.sqrt(np.sum(acc * acc, axis=1))))
-        dt = t_end - t if t + dt > t_end else dt
-        s.v[...] += 0.5 * dt * acc
-        x = s.x
-        x += dt * s.v
-        acc = gravity(s.x, s.m, eps)
-        s = s._replace(v=s.v + 0.5 * dt * acc)
-        t, steps = t + dt, steps + 1
-    return s, steps, t
-
-
 # A mesh that is made finer where it is steep
 
 
@@ -247,15 +192,12 @@ def knapsack(values, weights, room, i=0, memo=None):
 
 SIDE = np.linspace(0.0, 1.0, 9)
 BUMP = np.exp(-((SIDE - 0.4) ** 2) * 20.0)
-RNG = np.random.default_rng(1)
 
 SOLVERS: list[tuple[CompiledProgram, tuple[Any, ...]]] = [
     (rk45, (np.array([1.2, -0.3]), 1.5)),
     (leapfrog, (np.outer(BUMP[:4], BUMP[1:6]), 0.3)),
     (leapfrog, (np.outer(BUMP[:4], BUMP[1:6]).T, 0.3, 4, False)),
     (multigrid, (np.sin(3.0 * SIDE),)),
-    (spectral, (1.0 + np.sin(2 * np.pi * np.arange(8) / 8) + 0.1 * np.arange(8) ** 0.5, 0.1)),
-    (nbody, (RNG.normal(size=(3, 2)), RNG.normal(size=(3, 2)), np.array([1.0, 2.0, 0.5]))),
     (adaptive_mesh, (0.37, 0.2)),
     (knapsack, (np.array([6.1, 5.2, 8.3, 3.4]), (3, 2, 4, 1), 6)),
 ]

@@ -3,7 +3,6 @@
 import _thread
 import copy
 import doctest
-import functools
 import importlib
 import json
 import pickle
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 
 from ckio.errors import BadInput
-from ckio.programs.compiled import CompiledProgram, NotResumable, program
+from ckio.programs.compiled import CompiledProgram, program
 from ckio.programs.interface import primops
 
 from .running import picture, stored
@@ -33,33 +32,6 @@ def halting(n):
 def test_programs_are_pickled_by_name() -> None:
     assert pickle.loads(pickle.dumps(halting)) is halting
     assert copy.deepcopy(halting) is halting
-
-
-class Solver:
-    """Of which nothing is a program."""
-
-    def method(self, x):
-        return x
-
-    @staticmethod
-    def static(x):
-        return x
-
-
-def generator(x):
-    yield x
-
-
-async def waits(x):
-    return x
-
-
-def test_what_is_no_plain_function_is_refused_with_advice() -> None:
-    functions = functools.cache(generator), staticmethod(generator), generator, waits, lambda x: x
-    methods = Solver.method, Solver.static, Solver().method, Solver, Solver()
-    for value in (halting, *functions, *methods, np.vectorize(abs), len, np.sin, None):
-        with pytest.raises(NotResumable, match=r"; (write|return) "):
-            program(value)
 
 
 def in_a_doctest() -> None:

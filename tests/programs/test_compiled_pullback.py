@@ -9,7 +9,7 @@ import pytest
 from ckio.errors import BadInput
 from ckio.programs.compiled import CompiledProgram, program
 from ckio.programs.heap import leaves, rebuild
-from ckio.programs.interface import metered, primops
+from ckio.programs.interface import primops
 from ckio.programs.tape import stop_gradient
 
 from .running import copied, picture
@@ -217,25 +217,6 @@ def test_taking_it_back_over_no_ticks_changes_nothing() -> None:
     state, _, _ = burgers.advance(burgers.start(U, 0.3), 3)
     cotangent = {"0.inner": np.arange(9.0), "0.t": np.array(2.0)}
     close(burgers.pullback(state, 0, cotangent), cotangent, 0.0)
-
-
-def test_a_taped_run_passes_through_the_same_states() -> None:
-    """Values on the tape are the plain ones: the branches taken, and the ticks, are the same."""
-    _, ticks, _ = burgers.advance(burgers.start(U, 0.3))
-    for n in range(ticks):
-        state, _, _ = burgers.advance(burgers.start(U, 0.3), n)
-        found = burgers.pullback(state, 1, {})
-        assert found == {}
-
-
-def test_the_tape_is_metered() -> None:
-    sizes = []
-    for ticks in (2, 4):
-        with metered() as meter:
-            burgers.pullback(burgers.start(U, 0.3), ticks, {})
-        sizes.append((meter.nodes, meter.nbytes))
-    assert 0 < sizes[0][0] < sizes[1][0]
-    assert 0 < sizes[0][1] < sizes[1][1]
 
 
 def test_the_result_twice_adds_up() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckio.errors import BadInput
 from ckio.programs.compiled import NotResumable, program
 from ckio.programs.interface import primops
 
@@ -172,10 +171,6 @@ def test_another_decorator_has_to_be_outside() -> None:
         @twice
         def f(x):
             return x
-
-
-def test_it_is_bad_input() -> None:
-    assert issubclass(NotResumable, BadInput)
 
 
 COUNT, TABLE = 3, np.ones(2)

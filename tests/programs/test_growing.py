@@ -4,7 +4,6 @@ import gc
 import subprocess
 import sys
 import tracemalloc
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from ckio.platform import Level, Platform
 from ckio.programs import Options, checkpoint_vjp, program, vjp
 from ckio.programs.interface import metered
 from ckio.programs.model import Pulling, rate
-from ckio.schedule.timeline import Event
 
 
 def same(one: Any, other: Any) -> None:
@@ -63,30 +61,6 @@ def test_on_levels_that_states_outgrow(
         assert any("is full" in record.message for record in caplog.records)
 
 
-@pytest.mark.slow
-def test_on_a_disk_that_is_full(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A process that may write no files as large as its states goes on without them."""
-    script = f"""
-import resource, signal, sys
-import numpy as np
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from growing import GROWING
-from ckio.programs import Options, checkpoint_vjp, vjp
-p, x = GROWING["refined"][0], (np.linspace(0.0, 1.0, 256), 150, 20)
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
-y, xbar = checkpoint_vjp(p, x, 1.0, Options(base=10, directory="run", every=0.0))
-z, zbar = vjp(p, x, 1.0)
-assert y == z and (xbar[0] == zbar[0]).all()
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "the rest of the run is planned anew" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_tapes_that_grow_keep_to_the_memory() -> None:
     """The last steps have 128 times the cells of the first, by which a step was judged."""
     x, stats = (np.linspace(0.0, 1.0, 16), 400, 50), dict[str, int]()
@@ -108,29 +82,6 @@ def test_how_a_tape_is_divided_does_not_depend_on_what_was_before() -> None:
     one, other = whole.back(start, 120, bar), later.back(start, 120, bar)
     assert whole.rate == later.rate
     assert np.array_equal(one["x.0"], other["x.0"])
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("events", [10, 40, 80, 120, 160])
-def test_interrupted_where_tapes_are_divided_it_ends_with_the_same_bits(
-    events: int, tmp_path: Path
-) -> None:
-    p, x = GROWING["refined"]
-    kwargs: dict[str, Any] = {"base": 30, "memory": 30_000}
-    wanted = checkpoint_vjp(p, x, 1.0, Options(**kwargs))
-    seen = []
-
-    def stop(event: Event) -> None:
-        seen.append(event)
-        if len(seen) == events:
-            raise TimeoutError
-
-    kwargs |= {"directory": tmp_path / "run", "every": 0.0}
-    with suppress(TimeoutError):
-        checkpoint_vjp(p, x, 1.0, Options(**kwargs), watch=stop)
-    stats: dict[str, int] = {}
-    same(checkpoint_vjp(p, x, 1.0, Options(**kwargs), stats=stats), wanted)
-    assert stats["tape_bytes"] < 40_000
 
 
 @program

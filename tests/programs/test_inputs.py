@@ -13,8 +13,6 @@ from ckio.programs.heap import leaves, rebuild
 from ckio.programs.interface import has_derivative
 from ckio.programs.tape import primitive
 
-from .running import check_every_tick
-
 U = np.array([0.1, 0.3, 0.5])
 Z = np.array([0.1 + 0.2j, 0.3 - 0.4j, -0.5 + 0.1j])
 
@@ -187,56 +185,6 @@ def test_replaced_items_of_an_input_have_the_derivative_of_what_was_given(
     check(p, x)
 
 
-@program
-def machine(s, codes):  # noqa: PLR0912 - one for each kind of change
-    """One change of the containers for each code; names are exchanged, shared and dropped."""
-    other = {"v": s["u"] * 0.5}
-    pile = s["pile"]
-    for code, k in codes:
-        if code == 0:
-            s["u"] = s["u"] * np.cos(pile[k % len(pile)])
-        elif code == 1:
-            s["u"] += 0.1 * s["z"].real
-        elif code == 2:
-            pile.append(pile[k % len(pile)] * other["v"])
-        elif code == 3:
-            pile[k % len(pile)] *= 0.9 + 0.1 * s["pair"][0]
-        elif code == 4:
-            s["pair"] = (np.sum(s["u"]) * s["pair"][1], s["pair"][0])
-        elif code == 5:
-            s["u"], other["v"] = other["v"], s["u"]
-        elif code == 6:
-            pile[0], pile[-1] = pile[-1], pile[k % len(pile)]
-        elif code == 7:
-            s["pile"] = pile = [*pile[k % len(pile) :], pile[0] * s["u"]]
-        elif code == 8:
-            s["z"] = s["z"] * (1 + 0.1j * s["pair"][1]) + np.conj(s["z"]) * pile[0]
-        elif code == 9:
-            view = s["z"].imag
-            view[1:] *= s["u"][:-1]
-        elif code == 10:
-            other["v"] = s["u"]
-        elif code == 11:
-            s |= {"u": np.tanh(s["u"] + pile[-1]), "n": k}
-        elif code == 12:
-            other = {**other, "w": pile.pop()} if len(pile) > 1 else dict(s, v=other["v"])
-        else:
-            other["v"][k] = s["pair"][1]
-    return np.sum(s["u"] ** 2 + other["v"]), s["pair"], s["z"] * pile[0], pile[-1]
-
-
-@pytest.mark.parametrize(
-    "seed",
-    [0, 7, *(pytest.param(it, marks=pytest.mark.slow) for it in (1, 2, *range(8, 20)))],
-)
-def test_random_changes_of_containers(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    codes = random.integers((14, 3), size=(7, 2)).tolist()
-    s = {"u": U.copy(), "pile": [U + 0.2, 0.7 * U], "pair": (0.4, 0.9), "z": Z.copy()}
-    check(machine, (s, codes))
-    check_every_tick(machine, (s, codes[:3]))
-
-
 # Complex numbers
 
 
@@ -301,35 +249,6 @@ def test_complex_gradients_are_directions_of_steepest_ascent(
     p: CompiledProgram, x: tuple[Any, ...]
 ) -> None:
     check(p, x)
-
-
-@pytest.mark.usefixtures("doubles_in_jax")
-def test_complex_gradients_of_jax_and_pytorch_are_the_same() -> None:
-    import jax.numpy as jnp
-    from jax import lax
-
-    def turned_in_jax(z: Any, c: Any, k: Any) -> Any:
-        def step(state: Any) -> Any:
-            i, z = state
-            return i + 1, z * jnp.exp(c * k) + 0.1 * jnp.conj(z) * jnp.abs(z)
-
-        z = lax.while_loop(lambda state: state[0] < 5, step, (0, z))[1]
-        return z, jnp.sum(z.real * z.imag)
-
-    x = (Z, 0.3 - 0.2j, 0.7)
-    ybar = weights(turned.function(*x))
-    wanted = steepest(turned.function, x, ybar)
-    p = jax_program(turned_in_jax, *x)
-    compare(leaves(vjp(p, x, ybar)[1], "x"), wanted)
-    compare(leaves(checkpoint_vjp(p, x, ybar, Options(base=2))[1], "x"), wanted)
-    torch = pytest.importorskip("torch")
-    z, c, k = (torch.tensor(np.array(each), requires_grad=True) for each in x)
-    w = z
-    for _ in range(5):
-        w = w * torch.exp(c * k) + 0.1 * torch.conj(w) * torch.abs(w)
-    results = w, (w.real * w.imag).sum()
-    torch.autograd.backward(results, [torch.as_tensor(bar) for bar in ybar])
-    compare({f"x.{n}": each.grad.numpy() for n, each in enumerate((z, c, k))}, wanted)
 
 
 # Inputs that have no gradient

@@ -154,7 +154,18 @@ def waves(x: Any, w: Any) -> Any:
     return z, jnp.abs(z).sum()
 
 
-FUNCTIONS = results, nested, rules, swapped, empty, straight, keys, waves
+def branches(x: Any, w: Any) -> Any:
+    """Branches of which the data takes one, with loops in them, compiled and taped anew."""
+    loop = jax.jit(lambda v: lax.fori_loop(0, 2, lambda i, v: jnp.sin(v) + 0.1, v))
+
+    def body(i: Any, v: Any) -> Any:
+        v = lax.switch((10 * v[0]).astype(int) % 4 - 1, [loop, jnp.cos, jax.checkpoint(loop)], v)
+        return lax.cond(v[1] > v[2], lambda: loop(v) * x, lambda: v[::-1])
+
+    return lax.fori_loop(0, 5, body, x)
+
+
+FUNCTIONS = results, nested, rules, swapped, empty, straight, keys, waves, branches
 
 
 def inputs(dtype: str = "float64") -> tuple[Any, Any]:

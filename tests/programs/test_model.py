@@ -1,8 +1,6 @@
 """A program is a model: every schedule, level, simulator and recovery of ckio takes it."""
 
 import json
-import os
-import signal
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +10,6 @@ from logistic import Logistic
 
 from ckio.actions import Field, Key, Kind
 from ckio.backends.directory import Directory
-from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model import sizes_of
@@ -22,7 +19,6 @@ from ckio.planners.dp import hrevolve
 from ckio.planners.fastest import auto
 from ckio.planners.literature import disk_revolve, multistage
 from ckio.planners.midpoint import Bisection, bisection
-from ckio.planners.recovery import aside, recover, with_adjoint_checkpoints
 from ckio.planners.trivial import recompute_all, store_all
 from ckio.planners.unknown import Online
 from ckio.platform import Affine, Level, Platform
@@ -31,7 +27,6 @@ from ckio.programs.model import as_chain
 from ckio.runner import run
 from ckio.runner.unknown import run_to_end
 from ckio.schedule import makespan
-from ckio.schedule.timeline import Event
 from ckio.sim.engine import simulate
 
 X = (np.array([0.1, 0.2]), 3.1, 100)
@@ -82,39 +77,6 @@ def test_with_no_count_before(rule: Any) -> None:
     again = fresh()
     run(schedule, PLATFORM, again, [Ram(), Ram()])
     check(again)
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("events", [45, 4, 20, 70])
-def test_killed_and_recovered_on_two_levels(events: int, tmp_path: Any) -> None:
-    def levels() -> list[Any]:
-        return [Directory(tmp_path / "files"), Hdf5(tmp_path / "archive.h5")]
-
-    chain, number = fresh().measure(), [level.name for level in PLATFORM.levels].index("files")
-    planned = hrevolve(chain, aside(PLATFORM, chain, number))
-    planned = with_adjoint_checkpoints(planned, PLATFORM, 0.0, level=number)
-    child = os.fork()
-    if child == 0:
-        seen: list[Event] = []
-
-        def die(event: Event) -> None:
-            seen.append(event)
-            if len(seen) == events:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        run(planned, PLATFORM, fresh(), levels(), watch=die)
-        os._exit(0)
-    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
-    backends = levels()
-    stored = [set(backend.keys()) for backend in backends]
-    assert any(stored)
-    rest = recover(chain, PLATFORM, stored, level=number, every=60.0)
-    model = fresh()
-    run(rest, PLATFORM, model, backends)
-    check(model)
-    assert [list(backend.keys()) for backend in backends] == [[], []]
-    for backend in backends:
-        backend.close()
 
 
 def test_tapes_of_several_steps_are_taken_back_in_any_pieces() -> None:

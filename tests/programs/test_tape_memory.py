@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.errors import BadInput
@@ -365,13 +365,6 @@ def differ(operations):
 
 @given(OPERATIONS)
 def test_in_place_campaign(operations):
-    differ(operations)
-
-
-@pytest.mark.slow
-@settings(max_examples=3000)
-@given(OPERATIONS)
-def test_long_in_place_campaign(operations):
     differ(operations)
 
 

@@ -6,16 +6,13 @@ from math import inf
 from random import Random
 
 import pytest
-from drawing import random_chain, random_platform, random_stored
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 from oracles.costs import seconds
 
 from ckio.actions import Action, Discard, Key, Kind, Read, Write
 from ckio.errors import BadInput, NoSchedule
 from ckio.jobs.adjoints import kill_seconds
-from ckio.planners.base import Planner
-from ckio.planners.recovery import aside, fitting, recover, with_adjoint_checkpoints
+from ckio.planners.recovery import fitting, recover, with_adjoint_checkpoints
 from ckio.planners.resume import resume
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
@@ -29,12 +26,10 @@ from .cases import (
     RESTART_ONLY,
     WITH_TAPES,
     Case,
-    Stored,
     a,
     adjoints,
     drawn_case,
     t,
-    with_working_memory,
     x,
 )
 
@@ -87,40 +82,6 @@ def test_a_state_that_a_stored_tape_makes_useless_is_not_stored() -> None:
 def test_however_often_it_is_killed_it_comes_to_the_end(random: Random) -> None:
     case = drawn_case(random, RESTART_ONLY | WITH_TAPES, most_steps=8)
     killed_again_and_again(case, random)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("planners", [RESTART_ONLY, WITH_TAPES], ids=["restarts", "tapes"])
-@settings(max_examples=250)
-@given(random=RANDOMS)
-def test_however_often_it_is_killed_it_comes_to_the_end_in_a_long_campaign(
-    planners: dict[str, Planner], random: Random
-) -> None:
-    killed_again_and_again(drawn_case(random, planners, most_steps=12), random)
-
-
-@pytest.mark.slow
-@settings(max_examples=25)
-@given(RANDOMS, st.booleans())
-def test_any_keys_that_may_be_stored_are_recovered_from(random: Random, tapes: bool) -> None:
-    chain = random_chain(random, most_steps=6)
-    platform = with_working_memory(random_platform(random, chain, most_levels=2), chain, 0)
-    survivors = random_stored(random, chain, platform)
-    try:
-        made = recover(chain, platform, survivors, level=0, every=3, tapes=tapes)
-    except NoSchedule:
-        # Then not even in all the room that there is can what is left be planned, from a fresh
-        # model. What is stored helps where it holds all that is needed, without x_0.
-        with pytest.raises(NoSchedule):
-            resume(
-                chain.with_steps(left(chain, survivors)), aside(platform, chain, 0), [], tapes=tapes
-            )
-        return
-    check(made, platform, 0)
-
-
-def left(chain: Chain, survivors: Stored) -> int:
-    return min((key.step for keys in survivors for key in adjoints(keys)), default=chain.length)
 
 
 def actions(
@@ -236,26 +197,6 @@ def test_tapes_are_stored_only_where_that_is_said() -> None:
         made = recover(cheap, roomy, [[], [a(7)]], level=1, every=inf, tapes=tapes)
         kinds = {action.key.kind for action in made.actions if isinstance(action, Write)}
         assert (Kind.TAPE in kinds) == tapes
-
-
-@pytest.mark.slow
-def test_steps_of_a_long_chain_may_differ() -> None:
-    steps = 700
-    chain = Chain(
-        steps=steps,
-        advance=[1 + step % 3 for step in range(steps)],
-        record=2,
-        reverse=3,
-        restart=1,
-        tape=1,
-        adjoint=1,
-    )
-    platform = Platform((Level(name="ram", capacity=6),))
-    made = recover(chain, platform, [{x(0), x(400), a(600)}], level=0, every=500)
-    check(made, platform, 0)
-    assert Read(x(400), 0) in made.actions
-    lost = recover(chain, platform, [{x(0), a(600)}], level=0, every=500)
-    assert makespan(made, platform) < makespan(lost, platform)
 
 
 def test_what_cannot_be_recovered_is_said() -> None:

@@ -1,12 +1,8 @@
 """Which accesses find nothing warm, and what these cost."""
 
-from collections import Counter
 from random import Random
 
 import numpy as np
-import pytest
-from drawing import Case, untidy_schedules
-from hypothesis import given
 
 from ckio.actions import Action, Advance, Discard, Key, Read, Write
 from ckio.actions.columns import Actions
@@ -39,33 +35,6 @@ def test_slots_of_what_lay_there_at_the_start_are_written_to_again() -> None:
     rows = Actions.of([Discard(x(5), 0), Write(x(0), 0), Write(x(1), 0)])
     assert first_writes(rows, np.full(3, 8), 0, [8]).tolist() == [False, False, True]
     assert first_writes(rows, np.array([9, 8, 8]), 0, [9]).tolist() == [False, True, True]
-
-
-@pytest.mark.slow
-@given(untidy_schedules())
-def test_first_writes_are_as_a_level_with_slots_finds_them(case: Case) -> None:
-    """Slots that were used are counted, one by one."""
-    schedule, platform = case
-    chain = schedule.chain
-    nbytes = chain.nbytes_of(schedule.actions)
-    for number in range(len(platform.levels)):
-        start = [*schedule.stored[number]] if number < len(schedule.stored) else []
-        free: Counter[int] = Counter()
-        expected = []
-        for action in schedule.actions:
-            new = False
-            match action:
-                case Write(key, level) if level == number:
-                    size = chain.nbytes(key)
-                    new = free[size] == 0
-                    free[size] -= not new
-                case Discard(key, level) if level == number:
-                    free[chain.nbytes(key)] += 1
-                case _:
-                    pass
-            expected.append(new)
-        sizes = [chain.nbytes(key) for key in start]
-        assert first_writes(schedule.actions, nbytes, number, sizes).tolist() == expected
 
 
 def test_cold_reads_are_those_of_a_cache_that_forgets() -> None:

@@ -1,10 +1,8 @@
 """What lies on the levels over time is what the Machine holds."""
 
 import numpy as np
-import pytest
 from drawing import Case, legal_schedules
 from hypothesis import given
-from hypothesis import strategies as st
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
 from ckio.actions.columns import Actions
@@ -121,17 +119,3 @@ def test_what_the_program_waits_for_takes_it_some_time() -> None:
     actions = [Write(X0, 1), Advance(0, 2), Write(X2, 1)]
     timeline = simulate(Schedule(CHAIN, actions), platform, overlap=Overlap(1))
     assert [(e.start, e.stop) for e in waits(timeline, platform)] == [(2, 4)]
-
-
-@pytest.mark.slow
-@given(legal_schedules(), st.integers(0, 3), st.integers(0, 3))
-def test_with_overlap_no_level_is_fuller_than_its_capacity(
-    case: Case, behind: int, ahead: int
-) -> None:
-    schedule, platform = case
-    timeline = simulate(schedule, platform, overlap=Overlap(behind, ahead))
-    for level, full in zip(
-        platform.levels, occupancies(timeline, schedule.chain, platform), strict=True
-    ):
-        assert level.capacity is None or full.peak_bytes <= level.capacity
-        assert full.nbytes.min() >= 0

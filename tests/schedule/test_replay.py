@@ -1,8 +1,5 @@
 """`validate` says of columns what the `Machine` says of actions: the same verdict, the same end."""
 
-import resource
-import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -59,48 +56,20 @@ def test_a_complete_schedule_leaves_the_adjoint_at_0(case: Case) -> None:
     assert validate(*case).adjoint == 0
 
 
-RULES = {
-    "needs the state",
-    "goes past the end",
-    "needs the adjoint at",
-    "needs the tape of [",
-    "needs the tape of step",
-    "there is no adjoint yet",
-    "already stored there",
-    "are free",
-    "it is not stored there",
-    "comes after a Reverse",
-    "of working memory",
-    "there is no such level",
-    "at the start",
-}
-"""A phrase of each rule."""
-
-
-def disagreements(seeds: range, refused: Counter[str]) -> list[tuple[int, int]]:
-    """Seeds where `validate` and the Machine differ; counts how often each rule was broken."""
+def disagreements(seeds: range) -> list[tuple[int, int]]:
+    """Seeds where `validate` and the Machine differ."""
     found = []
     makers = (random_legal, random_any, lambda random: mutated(random, random_legal(random)))
     for seed in seeds:
         for number, make in enumerate(makers):
             case = make(Random(seed))
-            said = outcome(validate, case)
-            if said != outcome(applied, case):
+            if outcome(validate, case) != outcome(applied, case):
                 found.append((seed, number))
-            if isinstance(said, str):
-                refused.update(rule for rule in RULES if rule in said)
     return found
 
 
 def test_validate_and_the_machine_agree_on_many_schedules_of_each_sort() -> None:
-    assert disagreements(range(40), Counter()) == []
-
-
-@pytest.mark.slow
-def test_validate_and_the_machine_agree_on_a_long_campaign_that_breaks_every_rule() -> None:
-    refused: Counter[str] = Counter()
-    assert disagreements(range(10_000), refused) == []
-    assert set(refused) == RULES
+    assert disagreements(range(40)) == []
 
 
 def test_the_adjoint_read_after_a_reverse_is_refused_and_no_earlier() -> None:
@@ -208,21 +177,3 @@ def test_a_schedule_of_a_hundred_thousand_actions_counts_what_it_does() -> None:
     assert makespan(schedule, platform) == (2 + 3 + 5 + 0.5) * steps
     total = counts(schedule)
     assert (total.forward, total.levels[0].peak) == (2 * steps, steps)
-
-
-@pytest.mark.slow
-def test_ten_million_actions_are_checked_priced_and_counted_in_little_memory_and_time() -> None:
-    def peak() -> int:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-    # Time of this process, which goes on only while it does.
-    before, start, steps = peak(), time.process_time(), 1_700_000
-    chain = CHAIN.with_steps(steps)
-    platform = Platform((Level(name="ram", capacity=7 * steps),), working_memory=11)
-    schedule = Schedule(chain, store_every_state(steps))
-    assert len(schedule) > 10_000_000
-    assert validate(schedule, platform).adjoint == 0
-    assert makespan(schedule, platform) == (2 + 3 + 5) * steps
-    assert counts(schedule).forward == 2 * steps
-    assert time.process_time() - start < 60
-    assert peak() - before < 1.5e9

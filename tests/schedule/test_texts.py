@@ -9,9 +9,8 @@ import pytest
 from drawing import Case, any_schedules, legal_schedules
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import notation
 
-from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import ADVANCE, RECORD, REVERSE, WRITE, Actions
 from ckio.errors import BadInput
 from ckio.platform import Affine, Level, Platform
@@ -395,104 +394,3 @@ def test_a_hundred_thousand_actions_come_back_equal() -> None:
     actions = Actions(op=op, begin=begin, end=np.where(op == WRITE, 0, begin + 1))
     schedule = Schedule(CHAIN.with_steps(steps), actions)
     assert texts.loads(texts.dumps(schedule)).schedule == schedule
-
-
-# --- the notation of Herrmann and Pallez
-
-
-FREE = Chain(steps=None, advance=1, record=0, reverse=2, restart=1, tape=1, adjoint=1)
-
-
-def test_the_notation_means_actions() -> None:
-    schedule = notation.loads("[W^2_0, F_0->1, F_2, B_3, R^2_0,D^1_7\n WM_1, RD_2 DD_3]", FREE)
-    assert list(schedule.actions) == [
-        Write(Key(Kind.RESTART, 0), 2),
-        Advance(0, 2),
-        Advance(2, 3),
-        Record(3, 4),
-        Reverse(3, 4),
-        Read(Key(Kind.RESTART, 0), 2),
-        Discard(Key(Kind.RESTART, 7), 1),
-        Write(Key(Kind.RESTART, 1), 0),
-        Read(Key(Kind.RESTART, 2), 1),
-        Discard(Key(Kind.RESTART, 3), 1),
-    ]
-
-
-def test_the_length_follows_from_the_list_unless_the_chain_has_one() -> None:
-    assert notation.loads("[F_0->1, B_2]", FREE).chain == FREE.with_steps(3)
-    assert notation.loads("[F_0->1, B_2]", CHAIN).chain == CHAIN
-    assert notation.loads("[]", FREE).chain.steps == 1
-
-
-def test_what_surrounds_the_list_is_passed_over() -> None:
-    text = (
-        "# [F_9]\n$> ./H.py 3 [options]\nSequence: [F_0,\n# F_5\nB_1]\nMemory: [0]\nMakespan: 3\n"
-    )
-    assert list(notation.loads(text, FREE).actions) == [
-        Advance(0, 1),
-        Record(1, 2),
-        Reverse(1, 2),
-    ]
-
-
-def test_what_is_no_operation_is_refused_with_its_line() -> None:
-    spans = "F", "F_", "F_-1", "F_1->", "F_3->1", "F0", "B", "B_1->2"
-    accesses = "W_1", "W^_1", "W^1", "WX_1", "w^1_0", "X^1_0", "D^0_1.5", "Revolve(9"
-    for word in (*spans, *accesses):
-        text = f"# listing\nSequence: [F_0,\nB_1,{word}, B_0]"
-        with pytest.raises(BadInput, match=rf"^l\.txt, line 3: {re.escape(repr(word))}: "):
-            notation.loads(text, FREE, source="l.txt")
-
-
-def test_a_text_without_a_list_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"l\.txt: no list of operations"):
-        notation.loads("F_0, B_1", FREE, source="l.txt")
-
-
-def test_a_schedule_is_printed_in_the_notation() -> None:
-    text = "Sequence: [W^1_0, F_0->2, W^0_3, B_3, R^1_0, F_0, B_1, D^1_0]\n"
-    schedule = notation.loads(text, FREE)
-    assert notation.dumps(schedule) == text
-    assert notation.loads("[WD_0, F_0->2, WM_3, B_3, RD_0, F_0, B_1, DD_0]", FREE) == schedule
-
-
-OPERATIONS = st.one_of(
-    st.integers(0, 99).map(lambda i: [Record(i, i + 1), Reverse(i, i + 1)]),
-    st.tuples(st.integers(0, 99), st.integers(1, 9)).map(lambda s: [Advance(s[0], s[0] + s[1])]),
-    st.builds(
-        lambda access, step, level: [access(Key(Kind.RESTART, step), level)],
-        st.sampled_from([Write, Read, Discard]),
-        st.integers(0, 99),
-        st.integers(0, 1),
-    ),
-)
-
-
-@given(st.lists(OPERATIONS, max_size=40))
-def test_what_the_notation_can_say_comes_back_equal(operations: list[list[Action]]) -> None:
-    schedule = Schedule(CHAIN, [action for actions in operations for action in actions])
-    assert notation.loads(notation.dumps(schedule), CHAIN) == schedule
-
-
-BEYOND: dict[str, list[Action]] = {
-    r"#0 Write\(t_1, level 0\): only whole restart data": [Write(Key(Kind.TAPE, 1), 0)],
-    r"#0 Read\(a_1, level 0\): only whole restart data": [Read(Key(Kind.ADJOINT, 1), 0)],
-    r"#0 Read\(x_1\.u, level 0\): only whole": [Read(Key(Kind.RESTART, 1, "u"), 0)],
-    r"#1 Record\[1, 3\): B_i records one step": [Advance(0, 1), Record(1, 3)],
-    r"#0 Reverse\[1, 2\): B_i records one step": [Reverse(1, 2)],
-    r"#0 Record\[1, 2\): `Reverse` of this": [Record(1, 2), Write(X0, 0), Reverse(1, 2)],
-    r"#1 Record\[0, 1\): `Reverse` of this": [Write(X0, 0), Record(0, 1)],
-}
-
-
-def test_what_the_notation_cannot_say_is_refused() -> None:
-    for message, actions in BEYOND.items():
-        with pytest.raises(BadInput, match=f"cannot express {message}"):
-            notation.dumps(Schedule(CHAIN, actions))
-
-
-def test_the_notation_has_no_start_with_something_stored() -> None:
-    with pytest.raises(BadInput, match="stored at the start"):
-        notation.dumps(Schedule(CHAIN, [], [{X0}]))
-    assert notation.dumps(Schedule(CHAIN, [Write(X0, 2)])) == "Sequence: [W^2_0]\n"

@@ -8,7 +8,6 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import notation
 
 from ckio.actions import Key, Kind, Read, Write
 from ckio.actions.variables import Flow, Step, Variables
@@ -151,12 +150,6 @@ def test_headers_of_variables_that_do_not_fit_together_are_refused(
     assert text.count(old) == 1
     with pytest.raises(BadInput, match=rf"^a\.txt: {re.escape(message)}"):
         texts.loads(text.replace(old, new), source="a.txt")
-
-
-def test_the_notation_of_papers_has_no_variables() -> None:
-    schedule = Schedule(NAMED, [Write(Key(Kind.RESTART, 0, "zeta"), 0)])
-    with pytest.raises(BadInput, match=r"#0 Write\(x_0\.zeta, .*only whole"):
-        notation.dumps(schedule)
 
 
 BY_HAND = (

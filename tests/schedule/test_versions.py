@@ -293,13 +293,6 @@ def test_what_is_refused_is_just_what_would_use_a_wrong_value() -> None:
     assert len(told) == 8
 
 
-@pytest.mark.slow
-def test_long_campaign_of_right_and_wrong_actions() -> None:
-    random = Random(2)
-    for _ in range(700):
-        both_do(random, random.randint(1, 9), 100)
-
-
 def test_a_long_span_is_what_its_steps_are_one_by_one() -> None:
     random = Random(0)
     for _ in range(300):
