@@ -510,6 +510,8 @@ def perform(
         If the result cannot be written.
     """
     overlap, schedule = bool(attempt.overlap), plan.schedule
+    if overlap:
+        check_can_overlap(plan.platform, model)
     earlier = history.earlier(attempt.name, overlap=overlap)
     space = space_of(schedule, plan.platform, attempt.overlap)
     expected = expected_bytes(space, attempt.ranks)
@@ -696,6 +698,12 @@ def in_the_background(
     backends: Sequence[Backend], platform: Platform, model: Differentiable | None = None, /
 ) -> list[Backend]:
     """Return the levels for transfers that overlap with steps; raises BadInput if they cannot."""
+    check_can_overlap(platform, model)
+    return list(map(in_background, backends))
+
+
+def check_can_overlap(platform: Platform, model: Differentiable | None, /) -> None:
+    """Raise BadInput if transfers cannot overlap with the steps of a model on these levels."""
     if optional(model).unequal:
         raise BadInput(
             f"{option('overlap')} needs parts of the model of equal size, and those of these ranks"
@@ -708,7 +716,6 @@ def in_the_background(
                 f" cannot overlap with computation; run without {option('overlap')}, or use the"
                 " backend hdf5, with a file for each rank"
             )
-    return list(map(in_background, backends))
 
 
 @contextmanager
