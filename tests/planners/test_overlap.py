@@ -29,7 +29,11 @@ from .cases import RESTART, TAPE, chain, completed
 POLICIES = [Overlap(None, None), Overlap(None, 0), Overlap(0, None), Overlap(1, 1), Overlap()]
 
 
-def machine(near: int, *far: tuple[int, float, float], **costs: float) -> Platform:
+Far = tuple[int, float, float]
+"""Slots of a far level, and the seconds of writing and reading there."""
+
+
+def machine(near: int, *far: Far, **costs: float) -> Platform:
     """Memory, whose accesses cost nothing if not given; far levels of (slots, write, read)."""
     memory = Level(
         name="ram",
@@ -339,3 +343,24 @@ def test_no_room_for_a_checkpoint_leaves_no_schedule() -> None:
 
 def test_memory_without_room_leaves_it_to_the_far_level() -> None:
     checked(chain(40, reverse=1), machine(0, (9, 1.0, 1.0)))
+
+
+@pytest.mark.parametrize(
+    ("steps", "near", "far", "with_tapes", "states_only"),
+    [
+        (120, 3, [(20, 0.7, 0.5)], 391.0, 515.0),
+        (200, 6, [(30, 2.0, 1.0)], 672.0, 862.0),
+        (150, 2, [(12, 1.5, 1.5), (60, 6.0, 4.0)], 552.0, 691.0),
+        (90, 1, [(90, 0.4, 0.4)], 225.0, 314.0),
+        (300, 10, [(25, 5.0, 5.0)], 1022.0, 1292.0),
+        (80, 4, [(80, 3.0, 0.5)], 272.0, 339.0),
+    ],
+)
+def test_plans_are_as_good_as_they_were(
+    steps: int, near: int, far: list[Far], with_tapes: float, states_only: float
+) -> None:
+    """The makespans that all parts of the planner found together on 29 November 2026."""
+    for tape, found in (TAPE, with_tapes), (20, states_only):  # 20: seven states each
+        platform = replace(machine(near, *far), working_memory=tape)
+        made = overlapped(chain(steps, record=1.0, reverse=1.5, tape=tape), platform)
+        assert made.makespan <= 1.001 * found

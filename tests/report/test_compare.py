@@ -8,7 +8,7 @@ from ckio.actions.columns import Actions
 from ckio.errors import BadInput
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.report import BETWEEN, compare, shown_rows, table
+from ckio.report import BETWEEN, compare, shown_rows, table, verdict
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
@@ -50,6 +50,17 @@ def test_the_class_with_the_largest_difference_is_the_culprit() -> None:
     assert report.culprit.difference == 4.0
     assert report.share == pytest.approx(4.0 / (4.0 + 0.5 + 6 * 0.0625))
     assert report.error == pytest.approx((8.25 - 13.125) / 13.125)
+
+
+def test_the_verdict_says_on_which_side_the_prediction_is() -> None:
+    below, above = compare(PREDICTED, MEASURED), compare(MEASURED, PREDICTED)
+    assert verdict(below) == (
+        "the prediction is 37.1% below the measured makespan; 'read level 1' explains 82% of the"
+        " differences"
+    )
+    assert verdict(above).startswith("the prediction is 59.1% above the measured makespan;")
+    equal = "the prediction is as long as the measured makespan"
+    assert verdict(compare(PREDICTED, PREDICTED)) == equal
 
 
 def test_timelines_of_different_schedules_are_refused() -> None:
