@@ -58,7 +58,8 @@ class Workers:
         finally:
             _finish(futures, todo)
         for future in futures:
-            future.result()
+            if not future.cancelled():
+                future.result()
 
     def close(self) -> None:
         """Stop the threads; they start again when they are needed."""
@@ -75,9 +76,12 @@ class Workers:
 
 
 def _finish(futures: list[Future[None]], todo: deque[int]) -> None:
-    """Wait until no thread works any more; an interrupt during the wait is raised only then."""
+    """Wait until no thread works any more; an interrupt during the wait is raised only then.
+
+    What no thread has begun is not waited for, because this thread has done the work alone.
+    """
     try:
-        wait(futures)
+        wait([future for future in futures if not future.cancel()])
     except BaseException:
         todo.clear()
         _finish(futures, todo)
