@@ -82,6 +82,7 @@ def petsc(task: Task, kind: str, stages: bool) -> tuple[Counted, Callable[[], np
     ts, state = model.ts, model.initial()
     of_state, of_rates = state.duplicate(), model.rates.duplicate()
     ts.setCostGradients(of_state, of_rates)
+    ts.setSaveTrajectory()
     ts.setFromOptions()
     ts.setTime(0.0)
     ts.setTimeStep(model.dt)

@@ -25,6 +25,7 @@ def gradient(
     of_state, of_rates = state.duplicate(), model.rates.duplicate()
     of_rates.set(0)
     ts.setCostGradients(of_state, of_rates)
+    ts.setSaveTrajectory()
     ts.setFromOptions()
     ts.setTime(0.0)
     ts.setTimeStep(model.dt)

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from example_models import EXAMPLES
@@ -105,31 +106,79 @@ import numpy as np
 from mpi4py import MPI
 from petsc4py import PETSc
 
+from ckio import Chain, Level, Platform, Ram, run, sizes_of
 from ckio.adapters.petsc import TSModel
 from ckio.errors import CkioError
+from ckio.model.check import check_model
 from ckio.model.gradient import check_gradient
+from ckio.planners import revolve
+
+
+def matrix(rows, columns):
+    made = PETSc.Mat().createDense((rows, columns))
+    made.setUp()
+    made.assemble()
+    return made
 
 
 class Oscillator(TSModel):
-    def __init__(self, method, kind=None, dt=0.05):
-        start, matrix = PETSc.Vec().createSeq(2), PETSc.Mat().createDense((2, 2))
-        start.array[:], self.matrix = (1.0, 0.3), matrix
-        matrix.setUp()
+    def __init__(self, method="rk", kind=None, dt=0.05, *, until=None, integral=None):
+        self.begin, self.mu = PETSc.Vec().createSeq(2), PETSc.Vec().createSeq(1)
+        self.begin.array[:], self.mu.array[:] = (1.0, 0.3), 2.0
         ts = PETSc.TS().create(PETSc.COMM_SELF)
         ts.setType(method)
         if kind is not None:
-            ts.setRKType(kind)
+            (ts.setRKType if method == "rk" else ts.setARKIMEXType)(kind)
+        ts.setTolerances(rtol=1e-5, atol=1e-5)
         ts.setRHSFunction(self.rhs)
-        ts.setRHSJacobian(self.jacobian, matrix, matrix)
-        super().__init__(ts, start, dt, self.cost)
+        ts.setRHSJacobian(self.jacobian, *[matrix(2, 2)] * 2)
+        ts.setRHSJacobianP(self.of_mu, matrix(2, 1))
+        if method == "arkimex":
+            ts.setIFunction(self.implicit)
+            ts.setIJacobian(self.implicit_jacobian, *[matrix(2, 2)] * 2)
+            ts.setIJacobianP(lambda *_: None, matrix(2, 1))
+        if integral is not None:
+            quadrature = ts.createQuadratureTS(integral)
+            quadrature.setRHSFunction(self.integrand, PETSc.Vec().createSeq(1))
+            quadrature.setRHSJacobian(self.integrand_jacobian, *[matrix(2, 1)] * 2)
+            quadrature.setRHSJacobianP(self.integrand_of_mu, matrix(1, 1))
+        options = PETSc.Options()
+        options["ksp_rtol"] = options["snes_rtol"] = 1e-13
+        ts.setFromOptions()
+        super().__init__(ts, self.begin, dt, self.cost, until=until, parameters=self.mu)
 
     def rhs(self, ts, t, u, change):
-        x, y = u.array_r
-        change.array[:] = y, 2 * (1 - x**2) * y - x
+        (x, y), (mu,) = u.array_r, self.mu.array_r
+        change.array[:] = y, mu * (1 - x**2) * y - x + np.cos(t) / 2
 
     def jacobian(self, ts, t, u, matrix, _):
+        (x, y), (mu,) = u.array_r, self.mu.array_r
+        matrix.setValues([0, 1], [0, 1], [0, 1, -2 * mu * x * y - 1, mu * (1 - x**2)])
+        matrix.assemble()
+
+    def of_mu(self, ts, t, u, matrix):
         x, y = u.array_r
-        matrix.setValues([0, 1], [0, 1], [0, 1, -4 * x * y - 1, 2 * (1 - x**2)])
+        matrix.setValues([0, 1], [0], [0, (1 - x**2) * y])
+        matrix.assemble()
+
+    def implicit(self, ts, t, u, rate, residual):
+        residual.array[:] = rate.array_r + u.array_r / 2
+
+    def implicit_jacobian(self, ts, t, u, rate, shift, _, matrix):
+        matrix.setValues([0, 1], [0, 1], [shift + 0.5, 0, 0, shift + 0.5])
+        matrix.assemble()
+
+    def integrand(self, ts, t, u, value):
+        (x, y), (mu,) = u.array_r, self.mu.array_r
+        value.array[:] = x**2 * y * (1 + t) + mu**2 * y
+
+    def integrand_jacobian(self, ts, t, u, matrix, _):
+        (x, y), (mu,) = u.array_r, self.mu.array_r
+        matrix.setValues([0, 1], [0], [2 * x * y * (1 + t), x**2 * (1 + t) + mu**2])
+        matrix.assemble()
+
+    def integrand_of_mu(self, ts, t, u, matrix):
+        matrix.setValue(0, 0, 2 * self.mu.array_r[0] * u.array_r[1])
         matrix.assemble()
 
     def cost(self, u, gradient):
@@ -137,6 +186,54 @@ class Oscillator(TSModel):
         return float(u.array_r @ u.array_r) / 2
 
 
+def by_petsc(*case, dt=0.05, until=None, integral=None):
+    PETSc.Options()["ts_trajectory_type"] = "memory"
+    model = Oscillator(*case, dt=dt, until=until, integral=integral)
+    ts, of_u, of_mu = model.ts, model.begin.duplicate(), model.mu.duplicate()
+    of_mu.set(0)
+    ts.setCostGradients(of_u, of_mu)
+    ts.setSaveTrajectory()
+    ts.setFromOptions()
+    ts.setTime(0.0)
+    ts.setTimeStep(dt)
+    ts.setMaxSteps(40 if until is None else 2000)
+    state = model.begin.copy()
+    ts.solve(state)
+    value = model.cost(state, of_u) + (ts.getCostIntegral().array_r[0] if integral else 0)
+    steps = ts.getStepNumber()
+    ts.adjointSolve()
+    return steps, value, [*of_u.array_r, *of_mu.array_r]
+
+
+def compared(*case, **settings):
+    model = Oscillator(*case, **settings)
+    steps = model.record(0, 2000 if "until" in settings else 40)
+    model.reverse(0, steps)
+    gradient = [*model.gradient["u"], *model.gradient["p"]]
+    stored = Oscillator(*case, **settings)
+    chain = Chain(steps=steps, advance=1, record=1, reverse=1, **sizes_of(stored))
+    platform = Platform((Level(name="ram", capacity=4 * chain.restart),), chain.tape)
+    run(revolve(chain, platform), platform, stored, [Ram()])
+    again = [*stored.gradient["u"], *stored.gradient["p"]]
+    of_petsc, value, expected = by_petsc(*case, **settings)
+    return {
+        "steps": [steps, of_petsc],
+        "error": float(abs(np.array(gradient) / expected - 1).max()),
+        "values": [model.functional, value],
+        "repeated": again == gradient and stored.functional == model.functional,
+    }
+
+
+def refusal(*case, **settings):
+    try:
+        Oscillator(*case, **settings).advance(0, 20)
+    except CkioError as error:
+        return str(error)
+
+
+"""
+
+FIXED = """
 found = {}
 for kind in "3bs", "5dp", "4":
     model = Oscillator("rk", kind)
@@ -147,11 +244,32 @@ model = Oscillator("theta")  # with a stage in the middle of the step
 model.record(0, 20)
 model.reverse(0, 20)
 found["theta"] = check_gradient(lambda: Oscillator("theta"), 20, model.gradient).verified
-for case in ("rk", "3bs", 0.5), ("arkimex",):
-    try:
-        Oscillator(*case).advance(0, 20)
-    except CkioError as error:
-        found[case[0]] = str(error)
+found["adapted"] = refusal("rk", "3bs", 0.5)
+found["ssp"] = refusal("ssp")
+found["cn"] = refusal("cn", until=3.0)
+found["end"] = refusal("rk", until=0.0)
+found["arkimex"] = refusal("arkimex", integral=True)
+found["adjoint"] = refusal("rk", integral=False)
+print(json.dumps(found))
+"""
+
+ADAPTED = """
+found = {}
+for case in ("rk", "3bs"), ("rk", "5dp"), ("arkimex", "3"), ("arkimex", "4"):
+    found[" ".join(case)] = compared(*case, dt=0.5, until=3.0)
+print(json.dumps(found))
+"""
+
+INTEGRALS = """
+found = {"verified": []}
+for case in ("rk", "4"), ("beuler",), ("cn",), ("theta",):
+    found[case[0]] = compared(*case, integral=True)
+    make = lambda: Oscillator(*case, integral=True)
+    found["verified"].append(check_model(make).verified)
+found["adapted"] = compared("rk", "3bs", dt=0.5, until=3.0, integral=True)
+fine = Oscillator("rk", "4", 0.001, integral=True)
+fine.advance(0, 3000)
+found["fine"] = fine.functional
 print(json.dumps(found))
 """
 
@@ -195,11 +313,43 @@ def test_no_implicit_step_is_solved_again_for_its_adjoint(tmp_path: Path) -> Non
     }
 
 
+def oscillators(script: str, at: Path) -> dict[str, Any]:
+    return json.loads(done(sys.executable, "-c", OSCILLATOR + script, at=at))
+
+
 def test_a_step_depends_on_its_state_alone(tmp_path: Path) -> None:
-    found = json.loads(done(sys.executable, "-c", OSCILLATOR, at=tmp_path))
+    found = oscillators(FIXED, tmp_path)
     assert found["3bs"] is found["5dp"] is found["4"] is found["theta"] is True
-    assert "step 0: PETSc's TS adapted its step" in found["rk"]
-    assert "the TS is of type arkimex" in found["arkimex"]
+    assert "step 0: PETSc's TS adapted its step" in found["adapted"]
+    assert "the TS is of type ssp" in found["ssp"]
+    assert "estimates its error from the two states before" in found["cn"]
+    assert "until = 0.0 must be after time 0" in found["end"]
+    assert "PETSc has no cost integral" in found["arkimex"]
+    assert "createQuadratureTS(True)" in found["adjoint"]
+
+
+def test_an_adaptive_run_has_the_gradient_of_petsc(tmp_path: Path) -> None:
+    """With all tapes, and with 4 slots: steps that are computed again have the same length."""
+    found = oscillators(ADAPTED, tmp_path)
+    for case, it in found.items():
+        assert it["steps"][0] == it["steps"][1] > 10, case
+        assert it["error"] < 1e-12, case
+        assert it["values"][0] == pytest.approx(it["values"][1], rel=1e-14), case
+        assert it["repeated"], case
+
+
+def test_an_integral_of_petsc_is_a_part_of_the_functional(tmp_path: Path) -> None:
+    """If steps are rejected, PETSc's own integral is wrong, but not its gradient."""
+    found = oscillators(INTEGRALS, tmp_path)
+    assert found["verified"] == [True] * 4
+    for case in "rk", "beuler", "cn", "theta":
+        assert found[case]["error"] < 1e-12, case
+        assert found[case]["values"][0] == pytest.approx(found[case]["values"][1], rel=1e-13)
+        assert found[case]["repeated"], case
+    adapted = found["adapted"]
+    assert adapted["error"] < 1e-12
+    assert adapted["repeated"]
+    assert adapted["values"][0] == pytest.approx(found["fine"], rel=1e-5)
 
 
 @pytest.mark.parametrize("method", ["rk", "beuler", "cn"])
