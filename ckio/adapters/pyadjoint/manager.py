@@ -1,10 +1,12 @@
 """The manager of a tape's checkpoints. pyadjoint calls it, and it performs a schedule of ckio."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from os import PathLike
 from typing import Any, Final, Self, TypeVar, assert_never
 
@@ -23,10 +25,11 @@ from ckio.parallel.group import ALONE, RankGroup
 from ckio.planners.base import Planner
 from ckio.planners.dp import hrevolve
 from ckio.planners.unknown import Online
-from ckio.platform import Platform, platform_of
+from ckio.platform import Platform, memory_level, platform_of
 from ckio.platform.chain import Chain
 from ckio.runner.reproducible import ReplayCheck
 from ckio.schedule import Schedule
+from ckio.schedule.policy import SYNCHRONOUS, Overlap
 from ckio.schedule.replay import validate
 
 T = TypeVar("T")
@@ -50,6 +53,7 @@ def enable(
     chain: Chain | None = None,
     comm: Comm | None = None,
     allow_rounding: bool = False,
+    overlap: Overlap = SYNCHRONOUS,
     ram: int | str | None = None,
     disk: str | PathLike[str] | None = None,
     archive: str | PathLike[str] | None = None,
@@ -85,6 +89,9 @@ def enable(
         the framework, the job is ended after 20 seconds, with this error.
     allow_rounding
         Whether a state may differ by rounding when it is computed again.
+    overlap
+        How many checkpoints are written, and how many read, while steps are computed, for example
+        `Overlap(write_behind=1, read_ahead=1)`. They take memory in addition to the levels.
     ram, disk, archive
         The levels in words instead of a platform, with usual costs: memory such as "2GiB", a
         directory and an HDF5 file such as "/scratch:200GiB"; see `Platform.of`. Sizes are those of
@@ -125,15 +132,20 @@ def enable(
 
     # What is free is decided by one rank. A given platform may differ, for example in its paths.
     common = ranks.once(levels) if platform is None else None
-    opened = _on_all(ranks, lambda: Scratch(common or levels()), undo=Scratch.close)
+
+    def open_levels() -> TapeStorage:
+        return TapeStorage(Scratch(common or levels()), overlap)
+
+    storage = _on_all(ranks, open_levels, undo=TapeStorage.clear)
     manager = Manager(
         tape,
-        TapeStorage(opened),
+        storage,
         steps,
         plan,
         chain,
         one_tape=platform is None,
         ranks=ranks,
+        read_ahead=overlap.read_ahead or 0,
         allow_rounding=allow_rounding,
     )
     tape._package_data[NAME] = manager.storage  # noqa: SLF001  pyadjoint intends it for packages
@@ -155,7 +167,7 @@ def _on_all(
     undo: Callable[[T], object] | None = None,
     waits: bool = False,
 ) -> T:
-    """Call `do` on all ranks, and return its value. If it fails on one of them, all raise its error.
+    """Call `do` on all ranks, and return its value; if it fails on one, all raise its error.
 
     `waits` says whether the ranks wait for each other in `do`, as the blocks of a framework do.
     """
@@ -194,6 +206,7 @@ class Manager:
         *,
         one_tape: bool = False,
         ranks: RankGroup = ALONE,
+        read_ahead: int = 0,
         allow_rounding: bool = False,
     ) -> None:
         self.storage, self._one_tape, self._ranks = storage, one_tape, ranks
@@ -208,6 +221,7 @@ class Manager:
         self._forward: Sequence[Action] = ()
         self._back: Sequence[Action] = ()
         self._evaluated, self._allow_rounding = False, allow_rounding
+        self._read_ahead = read_ahead
         self._replay = ReplayCheck(allow_rounding=allow_rounding)
         self._blocks.append_step()
         tape.latest_checkpoint = float("inf")  # pyadjoint saves the inputs of each step
@@ -249,7 +263,18 @@ class Manager:
             self._evaluate(steps)
         self._evaluated = False
         with self._tape.progress_bar("Evaluating Adjoint", max=self._length) as bar:
-            for action in self._back:
+            memory = memory_level(self.storage.scratch.platform)
+            reads = deque(
+                (row, it)
+                for row, it in enumerate(self._back)
+                if isinstance(it, Read) and it.level != memory
+            )
+            for row, action in enumerate(self._back):
+                while reads and reads[0][0] <= row:
+                    reads.popleft()
+                if not isinstance(action, Read):
+                    for _, read in islice(reads, self._read_ahead):
+                        self.storage.fetch(read.key, read.level)
                 self._perform(action, steps, bar, markings=markings)
 
     # Methods for users.
