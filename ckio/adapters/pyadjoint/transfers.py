@@ -115,8 +115,9 @@ class Transfers:
         return done
 
     def _raise_errors(self) -> None:
-        """Raise the error of a write or discard that has ended, and forget those that have not."""
-        ended = [it for it in (*self._writes, *self._discards) if it.done()]
+        """Forget the writes and discards that have ended; raises the error of one that failed."""
+        every: list[Future[Any]] = [*self._writes, *self._discards]
+        ended = [it for it in every if it.done()]
         self._writes = [it for it in self._writes if it not in ended]
         self._discards = [it for it in self._discards if it not in ended]
         for each in ended:
