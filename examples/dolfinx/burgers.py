@@ -29,13 +29,28 @@ from pyadjoint import (
 DIRECT = {"ksp_type": "preonly", "pc_type": "lu"}
 
 
-def managed(tape: Tape, checkpoints: str, steps: int, slots: int, state: int) -> None:
-    """Choose who manages the checkpoints of a tape, `slots` states of `state` bytes at a time."""
+def managed(
+    tape: Tape,
+    checkpoints: str,
+    steps: int,
+    slots: int,
+    state: int,
+    *,
+    disk: str | None = None,
+    overlap: bool = False,
+) -> None:
+    """Choose who manages the checkpoints of a tape, `slots` states of `state` bytes at a time.
+
+    ckio stores them in memory, or else in a directory of the disk; its transfers may overlap.
+    """
     match checkpoints:
         case "ckio":
             from ckio.adapters.pyadjoint import enable
+            from ckio.schedule.policy import SYNCHRONOUS, Overlap
 
-            enable(tape, steps=steps, ram=slots * state)
+            level = {"disk": f"{disk}:{slots * state}"} if disk else {"ram": slots * state}
+            beside = Overlap(write_behind=1, read_ahead=1) if overlap else SYNCHRONOUS
+            enable(tape, steps=steps, **level, overlap=beside)
         case "revolve":
             from checkpoint_schedules import Revolve
 

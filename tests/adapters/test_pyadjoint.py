@@ -3,10 +3,13 @@
 import os
 import subprocess
 import sys
+import time
 import tracemalloc
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from threading import Thread
+from shutil import rmtree
+from threading import Thread, current_thread, main_thread
 from typing import Any
 
 import numpy as np
@@ -32,6 +35,7 @@ from adapters.adjoint_programs import (
     forced,
     implicit,
     in_place,
+    late,
     plain,
     platform,
     record,
@@ -42,7 +46,7 @@ from adapters.adjoint_programs import (
     two_steps,
     walled,
 )
-from adjoint_fields import Array, Field, Function, apply, diffused
+from adjoint_fields import Array, Field, Function, apply, diffused, diffused_adjoint
 from cli.jobs import MPIEXEC, needs_mpi
 from pyadjoint import (
     AdjFloat,
@@ -59,10 +63,12 @@ from pyadjoint import (
 from ckio.adapters import registry
 from ckio.adapters.checkpoint_schedules import as_checkpoint_schedule
 from ckio.adapters.pyadjoint import Manager, enable, keep_in_memory
-from ckio.errors import BadInput, MissingCheckpoint
+from ckio.adapters.scratch import Scratch
+from ckio.errors import BadInput, MissingCheckpoint, StorageError
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import counts
+from ckio.schedule.policy import Overlap
 
 
 def check(program: Program, use: Callable[[Tape], Any]) -> Any:
@@ -99,6 +105,76 @@ def test_gradients_are_those_of_a_tape_that_stores_all(
     assert manager.storage.stored == [set(), set()]
     manager.close()
     assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("overlap", [Overlap(1, 1), Overlap(write_behind=4), Overlap(0, 3)])
+@pytest.mark.parametrize("steps", [STEPS, None])
+@pytest.mark.parametrize("program", [plain, referred, late])
+def test_transfers_in_the_background_change_no_gradient(
+    program: Program, steps: int | None, overlap: Overlap, tmp_path: Path
+) -> None:
+    def use(tape: Tape) -> Manager:
+        return enable(tape, platform(tmp_path), steps=steps, chain=CHAIN, overlap=overlap)
+
+    manager = check(program, use)
+    manager.close()
+    assert files(tmp_path) == []
+
+
+class Slow:
+    """The writes and reads of a level, each of which waits until a step has ended."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        self.scratch, self.ended, self.hidden = scratch, 0, {"put": 0, "get": 0}
+        for name in self.hidden:
+            setattr(scratch, name, partial(self._wait, name, getattr(scratch, name)))
+
+    def _wait(self, name: str, do: Callable[..., Any], level: int, *rest: Any) -> Any:
+        if level and current_thread() is not main_thread():
+            before, until = self.ended, time.monotonic() + 0.05
+            while self.ended == before and time.monotonic() < until:
+                time.sleep(1e-4)
+            self.hidden[name] += self.ended > before
+        return do(level, *rest)
+
+
+def test_steps_are_computed_while_checkpoints_are_written_and_read(tmp_path: Path) -> None:
+    def step(u: Array) -> Array:
+        time.sleep(0.005)  # so that a thread begins before the step ends
+        slow[-1].ended += 1
+        return diffused(u)
+
+    def program(times: Iterable[int], u: Field) -> Any:
+        for _ in times:
+            u = apply(step, diffused_adjoint, u)
+        return apply(*SQUARE, u)
+
+    def use(tape: Tape) -> Manager:
+        overlap = Overlap(write_behind=1, read_ahead=1)
+        manager = enable(tape, platform(tmp_path), steps=STEPS, chain=CHAIN, overlap=overlap)
+        slow.append(Slow(manager.storage.scratch))
+        return manager
+
+    slow = list[Slow]()
+    reduced, manager = record(program, BEFORE, use)
+    with manager:
+        assert np.array_equal(reduced.derivative().data, right(plain, BEFORE)[1])
+        assert slow[0].hidden["put"] > 0
+        assert slow[0].hidden["get"] > 0
+
+
+def test_a_write_that_fails_in_the_background_is_an_error_of_a_later_step(tmp_path: Path) -> None:
+    def use(tape: Tape) -> Manager:
+        manager = enable(
+            tape, platform(tmp_path), steps=STEPS, chain=CHAIN, overlap=Overlap(write_behind=9)
+        )
+        rmtree(tmp_path / "level")
+        return manager
+
+    with pytest.raises(StorageError, match="level"):
+        record(plain, BEFORE, use)[0].derivative()
+    with pytest.raises(BadInput, match="give numbers of checkpoints"):
+        record(plain, BEFORE, lambda t: enable(t, steps=STEPS, overlap=Overlap(None, 1)))
 
 
 def test_a_solver_reads_an_initial_guess_which_is_the_same_each_time(tmp_path: Path) -> None:
@@ -221,6 +297,99 @@ def test_ranks_that_measure_different_steps_follow_one_plan(planner: str, tmp_pa
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[[1, True, True], [1, True, True]]"
+
+
+FAILING = """
+import sys
+from pathlib import Path
+import numpy as np
+from mpi4py import MPI
+from adapters.adjoint_programs import BEFORE, CHAIN, SQUARE, platform, record
+from adjoint_fields import apply
+from ckio.adapters import mpi
+from ckio.adapters.pyadjoint import enable
+from ckio.errors import CkioError
+
+mpi.world.__kwdefaults__["grace"] = 1
+WORLD = MPI.COMM_WORLD
+here, how = Path(sys.argv[1], str(WORLD.rank)), sys.argv[2]
+steps = -99 if how == "block" else 0  # then it fails when it is computed again
+
+def fail(where):
+    global steps
+    steps += 1
+    if WORLD.rank == 1 and how == where and steps >= 12:
+        raise OSError("no luck")
+
+def step(u):
+    fail("block")
+    WORLD.allreduce(1)
+    return 0.9 * u
+
+def program(times, u):
+    for _ in times:
+        u = apply(step, lambda bar, u: (0.9 * bar,), u)
+        fail("program")
+    return apply(*SQUARE, u)
+
+def use(tape):
+    here.mkdir()
+    manager = enable(
+        tape, platform(here, 1 if how == "full" and WORLD.rank else 3), steps=20,
+        chain=CHAIN,
+    )
+    if how == "write" and WORLD.rank:
+        manager.storage.scratch.put = lambda *_: fail("write")
+    return manager
+
+manager = None
+try:
+    if how == "program":
+        from pyadjoint import Tape, continue_annotation, set_working_tape
+        from adjoint_fields import Field
+        tape = Tape()
+        set_working_tape(tape)
+        continue_annotation()
+        with use(tape):
+            program(tape.timestepper(iter(range(20))), Field(BEFORE))
+    else:
+        reduced, manager = record(program, BEFORE, use, 20)
+        steps = 0
+        reduced(reduced.controls[0].control)
+        reduced.derivative()
+        manager.close()
+    print("done", flush=True)
+except CkioError as error:
+    print(f"{type(error).__name__}: {error}", flush=True)
+"""
+
+
+@pytest.mark.slow
+@needs_mpi
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("write", ["RankFailed: rank 1: OSError: no luck"] * 2),
+        ("full", ["done"] * 2),  # the plan fits the least capacity of all ranks
+        ("program", ["RankFailed: rank 1: OSError: no luck"] * 2),
+        ("block", ["rank 1: OSError: no luck; the other ranks wait"]),
+    ],
+)
+def test_an_error_on_one_rank_ends_all(how: str, words: list[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [MPIEXEC, "-n", "2", sys.executable, "-c", FAILING, tmp_path, how],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    if len(words) == 2:
+        assert done.stdout.splitlines() == words
+        assert files(tmp_path) == []
+    else:  # the other rank waits in a call of MPI
+        assert done.returncode != 0
+        assert words[0] in done.stderr
 
 
 SEARCHING = pytest.param("overlapped", marks=pytest.mark.slow)  # it takes seconds to plan

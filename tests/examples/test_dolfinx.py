@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cli.jobs import MPIEXEC, needs_mpi
 from example_models import EXAMPLES
 
 pytest.importorskip("dolfinx_adjoint", reason="dolfinx and dolfinx-adjoint are not installed")
@@ -59,3 +60,30 @@ def test_the_start_of_the_plate_is_found(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     run("picture.py", "ckio.npz", "heat.png", at=tmp_path)
     assert (tmp_path / "heat.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@needs_mpi
+def test_the_ranks_of_a_plate_find_one_gradient(tmp_path: Path) -> None:
+    """To rounding, with states in memory and in files, with overlap and without."""
+    found = []
+    ways = {
+        "none": [],
+        "memory": ["--checkpoints", "ckio"],
+        "files": ["--disk", tmp_path / "disk", "--overlap"],
+    }
+    for ranks in (1, 2, 4):
+        for name, words in ways.items():
+            into = f"{name}{ranks}.npz"
+            line = [MPIEXEC, "-n", ranks, sys.executable, AT / "heat.py", "--iterations", 0]
+            line += ["--cells", 16, "--steps", 12, "--slots", 4, "--into", into]
+            line += ["--checkpoints", "none"] if name == "none" else words
+            done = subprocess.run(
+                [*map(str, line)], cwd=tmp_path, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stderr
+            found.append(np.load(tmp_path / into)["gradient"])
+    for other in found[1:]:
+        assert np.linalg.norm(other - found[0]) < 1e-12 * np.linalg.norm(found[0])
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+    assert not list(tmp_path.glob("disk/*"))

@@ -1,12 +1,14 @@
 """The manager of a tape's checkpoints. pyadjoint calls it, and it performs a schedule of ckio."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from os import PathLike
-from typing import Any, Final, Self, assert_never
+from typing import Any, Final, Self, TypeVar, assert_never
 
 from pyadjoint import Tape
 
@@ -17,17 +19,20 @@ from ckio.adapters.mpi import world
 from ckio.adapters.pyadjoint.steps import Held, Recording, TapeSteps, endless, live, split, used
 from ckio.adapters.pyadjoint.storage import AWAY, TapeStorage
 from ckio.adapters.scratch import Scratch
-from ckio.errors import BadInput, LevelFull
+from ckio.errors import BadInput, CkioError, LevelFull
 from ckio.model.comm import Comm
 from ckio.parallel.group import ALONE, RankGroup
 from ckio.planners.base import Planner
 from ckio.planners.dp import hrevolve
 from ckio.planners.unknown import Online
-from ckio.platform import Platform, platform_of
+from ckio.platform import Platform, memory_level, platform_of
 from ckio.platform.chain import Chain
 from ckio.runner.reproducible import ReplayCheck
 from ckio.schedule import Schedule
+from ckio.schedule.policy import SYNCHRONOUS, Overlap
 from ckio.schedule.replay import validate
+
+T = TypeVar("T")
 
 NAME: Final = "ckio"
 """The name of ckio's data on a tape."""
@@ -48,6 +53,7 @@ def enable(
     chain: Chain | None = None,
     comm: Comm | None = None,
     allow_rounding: bool = False,
+    overlap: Overlap = SYNCHRONOUS,
     ram: int | str | None = None,
     disk: str | PathLike[str] | None = None,
     archive: str | PathLike[str] | None = None,
@@ -78,9 +84,14 @@ def enable(
     comm
         The ranks that compute this tape together; they follow one plan, made by the first of them.
         By default they are all ranks of the job. Give `ckio.adapters.mpi.of(mesh.comm)` for those
-        of a mesh, or `ckio.model.comm.SOLO` if each rank has a tape of its own.
+        of a mesh, or `ckio.model.comm.SOLO` if each rank has a tape of its own. If one rank fails,
+        all raise its error, with its number. If they cannot, because they wait for it in a call of
+        the framework, the job is ended after 20 seconds, with this error.
     allow_rounding
         Whether a state may differ by rounding when it is computed again.
+    overlap
+        How many checkpoints are written, and how many read, while steps are computed, for example
+        `Overlap(write_behind=1, read_ahead=1)`. They take memory in addition to the levels.
     ram, disk, archive
         The levels in words instead of a platform, with usual costs: memory such as "2GiB", a
         directory and an HDF5 file such as "/scratch:200GiB"; see `Platform.of`. Sizes are those of
@@ -120,15 +131,21 @@ def enable(
         return given or Platform.of(ranks=size)
 
     # What is free is decided by one rank. A given platform may differ, for example in its paths.
-    opened = Scratch(ranks.once(levels) if platform is None else levels())
+    common = ranks.once(levels) if platform is None else None
+
+    def open_levels() -> TapeStorage:
+        return TapeStorage(Scratch(common or levels()), overlap)
+
+    storage = _on_all(ranks, open_levels, undo=TapeStorage.clear)
     manager = Manager(
         tape,
-        TapeStorage(opened),
+        storage,
         steps,
         plan,
         chain,
         one_tape=platform is None,
         ranks=ranks,
+        read_ahead=overlap.read_ahead or 0,
         allow_rounding=allow_rounding,
     )
     tape._package_data[NAME] = manager.storage  # noqa: SLF001  pyadjoint intends it for packages
@@ -142,10 +159,33 @@ def _group_of(comm: Any) -> RankGroup:
     return RankGroup(comm) if comm.size > 1 else ALONE
 
 
+def _on_all(
+    ranks: RankGroup,
+    do: Callable[[], T],
+    /,
+    *,
+    undo: Callable[[T], object] | None = None,
+    waits: bool = False,
+) -> T:
+    """Call `do` on all ranks, and return its value; if it fails on one, all raise its error.
+
+    `waits` says whether the ranks wait for each other in `do`, as the blocks of a framework do.
+    """
+    if ranks.is_alone:
+        return do()
+    try:
+        return ranks.each(do, undo=undo, calls_off=waits)
+    except CkioError:
+        if waits:  # the communicator of a rank that has failed is of no use any more
+            _group_of.cache_clear()
+        raise
+
+
 class Manager:
     """The manager of one tape's checkpoints, which `enable` returns.
 
-    It is also a context manager that calls `close`.
+    It is also a context manager that calls `close`, and shares an error of the program among the
+    ranks.
 
     Attributes
     ----------
@@ -166,6 +206,7 @@ class Manager:
         *,
         one_tape: bool = False,
         ranks: RankGroup = ALONE,
+        read_ahead: int = 0,
         allow_rounding: bool = False,
     ) -> None:
         self.storage, self._one_tape, self._ranks = storage, one_tape, ranks
@@ -180,6 +221,7 @@ class Manager:
         self._forward: Sequence[Action] = ()
         self._back: Sequence[Action] = ()
         self._evaluated, self._allow_rounding = False, allow_rounding
+        self._read_ahead = read_ahead
         self._replay = ReplayCheck(allow_rounding=allow_rounding)
         self._blocks.append_step()
         tape.latest_checkpoint = float("inf")  # pyadjoint saves the inputs of each step
@@ -221,8 +263,19 @@ class Manager:
             self._evaluate(steps)
         self._evaluated = False
         with self._tape.progress_bar("Evaluating Adjoint", max=self._length) as bar:
-            for action in self._back:
-                self._do(action, steps, bar, markings=markings)
+            memory = memory_level(self.storage.scratch.platform)
+            reads = deque(
+                (row, it)
+                for row, it in enumerate(self._back)
+                if isinstance(it, Read) and it.level != memory
+            )
+            for row, action in enumerate(self._back):
+                while reads and reads[0][0] <= row:
+                    reads.popleft()
+                if not isinstance(action, Read):
+                    for _, read in islice(reads, self._read_ahead):
+                        self.storage.fetch(read.key, read.level)
+                self._perform(action, steps, bar, markings=markings)
 
     # Methods for users.
 
@@ -233,8 +286,16 @@ class Manager:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         self.close()
+        if self._ranks.is_alone or not isinstance(error, Exception | None):
+            return
+
+        def fail() -> None:
+            if error is not None:
+                raise error
+
+        _on_all(self._ranks, fail, waits=True)
 
     # The recording of the tape.
 
@@ -249,12 +310,13 @@ class Manager:
         for block in self._blocks.steps[step]:
             for output in block.get_outputs():
                 self.storage.settle(output)
-        if self._recording is not None:
+        recording = self._recording
+        if recording is not None:
             with self._unbroken():
-                self._recording.annotated(step)
+                _on_all(self._ranks, lambda: recording.annotated(step))
         elif last or step + 1 == FIRST:
             with self._unbroken():
-                self._begin_recording(step)
+                _on_all(self._ranks, lambda: self._begin_recording(step))
         self._begun = time.perf_counter()
 
     @contextmanager
@@ -278,8 +340,7 @@ class Manager:
         measured = self._chain_of_ranks()
         if self._length is None:
             self._chain = measured.with_steps(1)
-            platform = self._ranks.once(self.storage.scratch.platform.dumps)
-            self._rule = Online(self._chain, Platform.loads(platform))
+            self._rule = Online(self._chain, self._platform_of_ranks())
             forward = endless(self._rule)
         else:
             self._plan(measured.with_steps(self._length))
@@ -291,6 +352,26 @@ class Manager:
         for step in range(last + 1):
             self._recording.annotated(step)
         self._held.release(kept)
+
+    def _platform_of_ranks(self) -> Platform:
+        """Return the platform of the first rank, with the least capacities of all ranks.
+
+        All ranks have the same. Raises BadInput on all ranks if they have other numbers of levels.
+        """
+        own = self.storage.scratch.platform
+        if self._ranks.is_alone:
+            return own
+        first = Platform.loads(self._ranks.once(own.dumps))
+        every = self._ranks.gather([own.working_memory, *(it.capacity for it in own.levels)])
+        if len({len(limits) for limits in every}) > 1:
+            raise BadInput("the ranks have platforms with different numbers of levels; give one")
+        memory, *least = (
+            min((it for it in limits if it is not None), default=None)
+            for limits in zip(*every, strict=True)
+        )
+        pairs = zip(first.levels, least, strict=True)
+        levels = tuple(replace(level, capacity=capacity) for level, capacity in pairs)
+        return replace(first, levels=levels, working_memory=memory)
 
     def _chain_of_ranks(self) -> Chain:
         """Return the given chain, or else one measured from the steps so far.
@@ -327,7 +408,7 @@ class Manager:
 
     def _plan(self, chain: Chain) -> None:
         """Plan the forward and the reverse sweep when the number of steps is known."""
-        platform = self.storage.scratch.platform
+        platform = self._platform_of_ranks()
         if self._one_tape:
             platform = replace(platform, working_memory=chain.largest("tape"))
 
@@ -384,10 +465,22 @@ class Manager:
             self._plan(self._chain.with_steps(len(self._blocks.steps)))
         with self._tape.progress_bar("Evaluating Functional", max=self._length) as bar:
             for action in self._forward:
-                self._do(action, steps, bar)
+                self._perform(action, steps, bar, markings=False)
         self._evaluated = True
 
-    def _do(self, action: Action, steps: TapeSteps, bar: Any, *, markings: bool = False) -> None:
+    def _perform(self, action: Action, steps: TapeSteps, bar: Any, *, markings: bool) -> None:
+        """Perform one action on all ranks; if it fails on one of them, all close their levels."""
+        waits = isinstance(action, Advance | Record | Reverse)
+        try:
+            _on_all(
+                self._ranks, lambda: self._do(action, steps, bar, markings=markings), waits=waits
+            )
+        except CkioError:
+            if not self._ranks.is_alone:
+                self.close()
+            raise
+
+    def _do(self, action: Action, steps: TapeSteps, bar: Any, *, markings: bool) -> None:
         """Perform one action of the schedule."""
         match action:
             case Advance(begin, end):

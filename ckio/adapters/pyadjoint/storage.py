@@ -10,8 +10,10 @@ from pyadjoint import AdjFloat
 from pyadjoint.tape import TapePackageData
 
 from ckio.actions import Key
+from ckio.adapters.pyadjoint.transfers import Stored, Transfers
 from ckio.adapters.scratch import Scratch
 from ckio.errors import BadInput, MissingCheckpoint
+from ckio.schedule.policy import SYNCHRONOUS, Overlap
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -196,7 +198,7 @@ class _TapeCheckpoint:
     """The variables of a checkpoint, and the keys of their arrays on a level."""
 
     variables: dict[Any, None] = field(default_factory=dict)  # in the order of their addition
-    parts: list[tuple[Key, list[Any]]] = field(default_factory=list)
+    parts: list[tuple[Stored, list[Any]]] = field(default_factory=list)
     copies: list[Any] = field(default_factory=list)  # with the value of another variable
 
 
@@ -209,8 +211,8 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
         The open levels.
     """
 
-    def __init__(self, scratch: Scratch, /) -> None:
-        self.scratch = scratch
+    def __init__(self, scratch: Scratch, overlap: Overlap = SYNCHRONOUS, /) -> None:
+        self.scratch, self._transfers = scratch, Transfers(scratch, overlap)
         self._cleared = False
         self._stored: list[dict[Key, _TapeCheckpoint]] = [{} for _ in scratch.backends]
         self._references: dict[Any, Any] = {}
@@ -281,7 +283,7 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
         """Set the variables of a checkpoint to their stored values, and return them."""
         checkpoint = self._stored[level][key]
         for part, variables in checkpoint.parts:
-            arrays = self.scratch.get(level, part)
+            arrays = self._transfers.get(level, part)
             for number, variable in enumerate(variables):
                 mine = f"{number}."
                 own = {
@@ -294,19 +296,25 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
             variable.checkpoint = self._references[variable].restore()
         return list(checkpoint.variables)
 
+    def fetch(self, key: Key, level: int, /) -> None:
+        """Begin to read a checkpoint in the background, if it is on the level."""
+        if (checkpoint := self._stored[level].get(key)) is not None:
+            for part, _ in checkpoint.parts:
+                self._transfers.fetch(level, part)
+
     def copy_to(self, key: Key, source: int, target: int, /) -> None:
         """Copy a checkpoint from one level to another."""
         checkpoint = self._stored[source][key]
         copied = _TapeCheckpoint(dict(checkpoint.variables), copies=list(checkpoint.copies))
         for part, variables in checkpoint.parts:
-            arrays = self.scratch.get(source, part)
-            copied.parts.append((self.scratch.put(target, arrays), variables))
+            arrays = self._transfers.get(source, part)
+            copied.parts.append((self._transfers.put(target, arrays), variables))
         self._stored[target][key] = copied
 
     def discard(self, key: Key, level: int, /) -> None:
         """Discard a checkpoint."""
         for part, _ in self._stored[level].pop(key).parts:
-            self.scratch.drop(level, part)
+            self._transfers.drop(level, part)
 
     def _add(self, checkpoint: _TapeCheckpoint, level: int, variables: tuple[Any, ...]) -> None:
         originals, copies = self._split(variables)
@@ -316,7 +324,7 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
             for name, array in arrays_of(variable).items()
         }
         if arrays:
-            checkpoint.parts.append((self.scratch.put(level, arrays), originals))
+            checkpoint.parts.append((self._transfers.put(level, arrays), originals))
         checkpoint.copies += copies
         checkpoint.variables.update(dict.fromkeys(variables))
 
@@ -333,7 +341,7 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
         """Discard all checkpoints and close the levels. The cleared tape may be used again."""
         self._cleared = True
         self._stored = [{} for _ in self.scratch.backends]
-        self.scratch.close()
+        self._transfers.close()
 
     def checkpoint(self) -> None:
         if not self._cleared:
