@@ -246,7 +246,8 @@ def _fill_rows(table: JointTable, here: slice, costs: Costs, move: float, first:
         begin, count = longest - n + 1, -(-n // together) * together  # outer is infinite from n
         np.add(inner[begin : begin + count], outer[1 : count + 1], out=sums[:count])
         some = np.minimum.reduce(sums[:count].reshape(-1, together * width))
-        return np.minimum.reduce(some.reshape(-1, width))
+        found: Costs = np.minimum.reduce(some.reshape(-1, width))
+        return found
 
     for n in range(first, longest + 1):
         row, stored = unstored[n, here], list[Any]()
