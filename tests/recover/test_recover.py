@@ -170,6 +170,8 @@ def test_a_tape_is_worth_its_step_and_the_way_there() -> None:
     keys[1].add(a(8))
     assert dropped(keys, a(8), room=4) == [t(4), x(4)]  # the next step is reversed from t_7
     assert dropped(keys, a(8), room=2) == [t(4), x(4), t(7)]
+    keys = [set[Key](), {x(0), x(5), t(5), t(6)}]  # from x_5, t_5 is one step away and t_6 two
+    assert dropped(keys, None, room=5) == [t(5)]
 
 
 def test_survivors_that_lie_in_the_room_of_the_adjoints_make_way() -> None:

@@ -43,6 +43,11 @@ def test_the_peak_of_all_levels_lies_between_the_largest_of_one_and_their_sum(pl
     assert max(peaks) <= peak_bytes(timeline, CHAIN, platform) <= sum(peaks)
 
 
+def test_without_levels_nothing_is_stored():
+    nowhere = Platform((), 61440)
+    assert peak_bytes(simulate(store_all(CHAIN, nowhere), nowhere), CHAIN, nowhere) == 0
+
+
 def test_of_a_resumed_run_it_speaks_of_this_process():
     platform = Platform((Level(name="ram", capacity=61440),), 61440)
     timeline = simulate(store_all(CHAIN, platform), platform)

@@ -97,6 +97,8 @@ def test_what_makes_runs_less_comparable_is_said() -> None:
     assert "They ran on different hosts, n1 and n2. The gradients are NOT equal" in verdict(
         one, two
     )
+    assert "The gradients are NOT equal bit for bit." in verdict(two, one)
+    assert "The gradients are equal bit for bit." in verdict(one, replace(two, digest=one.digest))
     other = replace(two, problem={"model": "burgers"})
     said = verdict(one, other)
     assert "The runs solve different problems: model is wave in A and burgers in B." in said
