@@ -35,6 +35,7 @@ collect_ignore_glob = [
 ]
 collect_ignore_glob.append("docs/_site/write.py")  # a script beside its modules
 collect_ignore_glob.append("bench/peers/petsc_peer.py")  # a script that needs petsc4py
+collect_ignore_glob.append("bench/upstream/*")  # scripts that need what they report on
 
 
 _PREPARE = "import gc, sys; from ckio.planners.compiled import prepare; gc.disable(); "
