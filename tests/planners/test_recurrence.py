@@ -203,27 +203,29 @@ def test_the_definition_in_two_loops_is_what_the_module_says() -> None:
         advance, read, write = (random.randint(0, 9) for _ in range(3))
         arrays = [np.zeros(lengths + 1, np.int64) for _ in range(3)]
         row = RowFunctions(
-            *(np.append(0, each) for each in (low, np.full(lengths, FAR), inner)), *arrays,
+            *(np.append(0, each) for each in (low, inner)), *arrays,
             np.zeros(lengths + 1, np.int32),
         )  # fmt: skip
-        plain_row(row, advance, write, read, FAR)
+        plain_row(row, advance, write, read)
         expected = plain_layer(low, inner, advance, read, 0)
         assert (row.stored[1:] == expected).all()
         assert (row.unstored[1:] == np.minimum(low, write + expected)).all()
 
 
 def test_a_level_that_never_fills_is_one_with_a_slot_for_every_step() -> None:
-    """Also where a tape takes nothing, so that every number leads to itself."""
+    """Also where a tape takes nothing."""
     random = Random(3)
     for _ in range(40):
         length, tapes = random.randint(1, 60), random.random() < 0.5
         after = np.arange(-1, length)
         many = Space(
             "many", 0, random.randint(0, 9), random.randint(0, 9), random.randint(0, 30),
-            after, after if tapes else np.full_like(after, -1), exact=True,
+            after, np.full_like(after, -1), (after + 1) * tapes,
         )  # fmt: skip
         never = np.zeros(1, np.intp)
-        endless = replace(many, after_restart=never, after_tape=never - (not tapes))
+        endless = replace(
+            many, after_restart=never, after_tape=never - 1, tapes=never + length * tapes
+        )
         one, other = (in_order([it], length + 1, move=2, held=1) for it in (many, endless))
         assert (one[0].finish == other[0].finish).all()
         lower = np.where(np.arange(length + 2) <= 1, 0, FAR)

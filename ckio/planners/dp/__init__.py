@@ -278,14 +278,15 @@ def solve(chain: Chain, platform: Platform, /, *, held: int) -> Solution:
     if chain.length <= held:
         note = "optimal: no step is recomputed, and nothing is stored"
         return problem.result(replace(_NOTHING, seconds=(chain.length - 1) * chain.saved), note)
-    given = spaces(chain, platform, held=held)
-    if joint.is_quick_together(given, chain.length):
+    given = spaces(chain, platform, held=held, restarting=chain.tape_restarts)
+    together = joint.is_quick_together(given, chain.length)
+    if chain.tape_restarts and not (together or joint.are_quick(given, chain.length)):
+        given, together = spaces(chain, platform, held=held), False
+    if together:
         best, note = problem.together(given), _SEARCHED
     else:
         best, _ = problem.by_level(given)
         note = best.note or (_SEARCHED if len(given) == 1 else _HIERARCHICAL)
-    if not all(space.exact for space in given):
-        note += "; sizes are rounded up to units, because there are too many sums of sizes"
     return problem.result(best, note)
 
 
@@ -333,8 +334,7 @@ class _Problem:
         n = np.arange(self.chain.length + 1)
         nearer = np.where(n <= self.held, self.between * np.maximum(n - 1, 0), inf)
         table = joint.solve(given, nearer, move=self.chain.advance)
-        complete = all(space.exact for space in given)
-        return Solution((table,), float(table.finish[-1]), "", complete)
+        return Solution((table,), float(table.finish[-1]), "", complete=True)
 
     def by_level(self, given: Sequence[Space]) -> tuple[Solution, IntegerCosts]:
         """Return the solution of the best order of the levels, and its costs in whole units."""
@@ -355,9 +355,8 @@ class _Problem:
         best = min(solutions, key=lambda solution: solution.seconds)
         names = ", ".join(stage.spaces[0].name for stage in best.stages)
         log.info("%s: levels in the order %s, of %d tried", self.planner, names, len(solutions))
-        exact = costs.above < _NOTICED and all(space.exact for space in given)
         complete = all(it.complete for it in solutions) and next(every, None) is None
-        return replace(best, complete=exact and complete), costs
+        return replace(best, complete=complete and costs.above < _NOTICED), costs
 
     def _in_order(self, order: Sequence[Space], costs: IntegerCosts) -> Solution:
         """Return the solution of one order of the levels.
@@ -365,22 +364,19 @@ class _Problem:
         A long chain is planned from tables of its segments. If these do not prove the optimum, it
         is planned from tables of the whole chain.
         """
-        restarts = self.chain.tape_restarts and self._is_quick(order)
+        restarts = any(space.tape_read < inf for space in order)
         all_ends = all(space.to_the_last for space in order)
         is_long = self.chain.length - 1 > SHORT and all_ends and not restarts
         found = self._in_segments(order, costs) if is_long else None
         return found or self._of_whole_chain(order, costs)
 
-    def _is_quick(self, order: Sequence[Space]) -> bool:
-        """Return whether NumPy solves the levels one after the other quickly."""
-        return all(joint.is_quick(space, self.chain.length) for space in order)
-
     def _of_whole_chain(self, order: Sequence[Space], costs: IntegerCosts) -> Solution:
         """Return the solution from tables of all numbers of steps."""
-        first, *others = (space.in_slots() if space.slots else space for space in order)
-        order = [replace(first, to_the_last=True), *others]  # also in the theorem as printed
+        if all(space.tape_read == inf for space in order):
+            order = [space.in_slots() if space.slots else space for space in order]
+        order = [replace(order[0], to_the_last=True), *order[1:]]  # also in the theorem as printed
         stages: tuple[Table, ...] | tuple[joint.JointTable, ...]
-        if self._is_quick(order):
+        if joint.are_quick(order, self.chain.length):
             stages = joint.in_order(
                 order, self.chain.length, move=costs.move, held=self.held, between=costs.between
             )
