@@ -94,6 +94,7 @@ class JointTable:
         T, and n u_f + r'_k + T; empty if tapes do not restart.
     after_restart, after_tape : arrays of int (levels, F)
         The rows of F - a e_k and F - b e_k; -1, the last row, if the checkpoint does not fit.
+        `after_tape` is empty if tapes do not restart.
     tapes : array of int (levels, F)
         How many tapes that do not restart fit.
     """
@@ -187,7 +188,7 @@ def comparisons(spaces: Sequence[Space], steps: int, /) -> float:
 def are_quick(spaces: Sequence[Space], steps: int, /) -> bool:
     """Return whether each level is solved in a quarter of a second, or in two if tapes restart."""
     return all(
-        comparisons([space], steps) <= (_MOST_RESTARTING if space.tape_read < inf else _QUICK)
+        comparisons([space], steps) <= (_MOST_RESTARTING if space.restarting else _QUICK)
         for space in spaces
     )
 
@@ -195,7 +196,7 @@ def are_quick(spaces: Sequence[Space], steps: int, /) -> bool:
 def is_quick_together(spaces: Sequence[Space], steps: int, /) -> bool:
     """Return whether there are time and memory for tables of all levels together."""
     numbers = steps * rows(spaces) * (1 + len(spaces))
-    most = _MOST_RESTARTING if any(it.tape_read < inf for it in spaces) else _MOST_TOGETHER
+    most = _MOST_RESTARTING if any(it.restarting for it in spaces) else _MOST_TOGETHER
     return comparisons(spaces, steps) <= most and numbers <= _MOST_NUMBERS
 
 
@@ -208,7 +209,7 @@ def solve(spaces: Sequence[Space], nearer: Costs, /, *, move: float) -> JointTab
     unstored = np.full((len(nearer), rows(spaces)), infinite, nearer.dtype).T  # n by n in memory
     outer = np.full((len(spaces), *unstored.shape), infinite, nearer.dtype)
     taped = outer_tape = np.empty((0, *unstored.shape), nearer.dtype)
-    if any(space.tape_read < inf for space in spaces):
+    if any(space.restarting for space in spaces):
         taped, outer_tape = np.full_like(outer, infinite), np.full_like(outer, infinite)
         taped[:, :-1, 0] = 0
     table = JointTable(tuple(spaces), nearer, unstored, outer, taped, outer_tape, *_after(spaces))
@@ -321,8 +322,9 @@ def _after(spaces: Sequence[Space]) -> tuple[Numbers, Numbers, Numbers]:
         assert (to <= numbers[k]).all()
         return np.where(to < 0, -1, here + (to - numbers[k]) * prod(shape[k + 1 :]))
 
+    restarting = [(k, space.after_tape) for k, space in enumerate(spaces) if space.restarting]
     return (
         np.array([moved(k, space.after_restart) for k, space in enumerate(spaces)]),
-        np.array([moved(k, space.after_tape) for k, space in enumerate(spaces)]),
+        np.array([moved(*each) for each in restarting], np.intp).reshape(-1, len(here)),
         np.array([space.tapes[numbers[k]] for k, space in enumerate(spaces)]),
     )

@@ -47,7 +47,6 @@ from numpy.typing import NDArray
 
 from ckio.actions import Kind
 from ckio.planners.base import Ints
-from ckio.planners.compiled import kernel
 from ckio.planners.dp.costs import INFEASIBLE
 from ckio.planners.dp.min_plus import MinPlus
 from ckio.planners.dp.spaces import Numbers, Space, count_tapes, recorded_together, with_tapes
@@ -108,7 +107,7 @@ class Table:
 
     @property
     def after_tape(self) -> tuple[Numbers, ...]:
-        return (self.space.after_tape,)
+        return ()
 
     @property
     def longest(self) -> int:
@@ -218,38 +217,13 @@ def _endless_rows(space: Space, nearer: Ints, move: int) -> Iterator[Row]:
     low = with_tapes(nearer, int(min(space.tape, INFEASIBLE)), int(space.tapes[0]))
     unstored, stored, outer = np.zeros((3, len(nearer)), np.int64)
     split = np.zeros(len(nearer), np.int32)
-    row = RowFunctions(low, unstored, unstored, stored, outer, split)
-    plain(row, move, int(space.write), int(space.read))
+    for n in range(1, len(nearer)):
+        ways = np.append(low[n], unstored[n - 1 : 0 : -1] + outer[1:n])
+        split[n] = ways.argmin()
+        stored[n] = ways[split[n]]
+        outer[n] = stored[n] + n * move + int(space.read)
+        unstored[n] = min(low[n], int(space.write) + stored[n])
     yield Row(0, unstored, stored, split)
-
-
-class RowFunctions(NamedTuple):
-    """One row, and the functions of n in its definition.
-
-    `inner`, which is P_f', may be `unstored`, which is P_f.
-    """
-
-    low: Ints
-    inner: Ints
-    unstored: Ints
-    stored: Ints
-    outer: Ints
-    split: NDArray[np.int32]
-
-
-@kernel
-def plain(row: RowFunctions, move: int, write: int, read: int) -> None:
-    """Set P_f, Q_f and the best j by their definition, with a loop over all j."""
-    low, inner, unstored, stored, outer, split = row
-    for n in range(1, len(low)):
-        least, best = low[n], 0
-        for j in range(1, n):
-            value = inner[n - j] + outer[j]
-            if value < least:
-                least, best = value, j
-        stored[n], split[n] = least, best
-        outer[n] = least + n * move + read
-        unstored[n] = min(low[n], write + least)
 
 
 def warm_up() -> None:
@@ -257,4 +231,3 @@ def warm_up() -> None:
     from ckio.planners.dp.spaces import slots_of
 
     in_order([slots_of("RAM", 0, 3, write=1, read=1)], 9, move=1, held=1)
-    in_order([slots_of("RAM", 0, 3, write=1, read=1, endless=True)], 9, move=1, held=1)

@@ -10,19 +10,17 @@ restart checkpoint and 2 tapes, or for two and none:
 >>> after_restart.tolist(), tapes.tolist()
 ([-1, 0, 1], [0, 2, 3])
 
-If the forward restarts from tapes, any order of the two may be the best. The checkpoints that still
-fit on a level with f free bytes then depend only on the largest sum i a + j b <= f. These sums are
-numbered from 0 in ascending order. Storing moves to the largest sum that fits, and discarding moves
-back, so that this is exact for any sizes. The level of the example has the sums 0, 2, 3, 4, 5, 6
-and 7. With 7 bytes free, number 6, a restart checkpoint leaves 4 bytes, number 3:
+If the forward restarts from tapes, any order of the two may be the best. What still fits on a level
+with f free bytes then depends only on the largest sum i a + j b <= f, so that such a level has a
+number for each largest sum that occurs. In the example these are all but 6, because checkpoints
+leave 7, 5, 4, 3, 2, 1, or no bytes free:
 
-    >>> sums(3, 2, 7, most=9).tolist()
+    >>> sums(3, 2, 7).tolist()
     [0, 2, 3, 4, 5, 6, 7]
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import dataclass, field, replace
 from math import gcd, inf, prod
 from operator import le
 from typing import Any, Final
@@ -38,12 +36,8 @@ from ckio.platform.chain import Chain
 
 Numbers = NDArray[np.intp]
 
-_MOST_SUMS: Final = 1 << 11
-"""The most sums that are distinguished on a level; with more, tapes do not restart."""
-
-_MOST_UNITS, _MOST_COUNTED = 6, 1 << 12
-"""The most units of a checkpoint that are tried when a level is counted in few units, and the most
-restart checkpoints on it. This takes a millisecond."""
+_MOST_SUMS: Final = 1 << 14
+"""The most sums on a level, which take a millisecond; with more, tapes do not restart."""
 
 
 @dataclass(frozen=True)
@@ -64,19 +58,20 @@ class Space:
     tape_read : float or int
         The cost to read a tape once more, so that the forward restarts from the state that it
         contains; infinite if tapes contain no state.
-    after_restart, after_tape : arrays of int
-        For each number, the number after a restart checkpoint, or a tape that restarts, is stored;
-        -1 if it does not fit. The last element is for the empty level. A level that never fills has
-        only one number, which leads to itself (`endless`).
+    after_restart : array of int
+        For each number, the number after a restart checkpoint is stored; -1 if it does not fit. The
+        last element is for the empty level. A level that never fills has only one number, which
+        leads to itself (`endless`).
     tapes : array of int
         For each number, how many tapes that do not restart fit, at most n - 1.
     slots : int
-        How many checkpoints fit if all that are stored have one size, at most n - 1; 0 if they have
-        two sizes. This is never rounded. An endless level may have it, too: the chain needs no
-        more slots.
+        How many restart checkpoints fit, at most n - 1, also on an endless level.
     to_the_last : bool
         Whether j may be n - 1: x_0 is stored here, and the next action is to advance to the last
         step. The printed theorem allows this on the first level only (`hrevolve_2020`).
+    after_tape : array of int
+        For each number, the number after a tape that restarts is stored, or -1; empty if the
+        forward does not restart from tapes.
     """
 
     name: str
@@ -85,11 +80,11 @@ class Space:
     read: float
     tape: float
     after_restart: Numbers
-    after_tape: Numbers
     tapes: Numbers
-    slots: int = 0
+    slots: int
     to_the_last: bool = True
     tape_read: float = inf
+    after_tape: Numbers = field(default_factory=lambda: np.empty(0, np.intp))
 
     @property
     def empty(self) -> int:
@@ -102,6 +97,11 @@ class Space:
         return self.write, self.read, self.tape, self.tape_read
 
     @property
+    def restarting(self) -> bool:
+        """Whether the forward restarts from tapes."""
+        return self.tape_read < inf
+
+    @property
     def takes_tapes(self) -> bool:
         """Whether a tape fits that does not restart."""
         return bool(self.tapes[-1] > 0)
@@ -111,16 +111,24 @@ class Space:
         """Whether restart checkpoints never fill the level."""
         return bool(self.after_restart[0] == 0)
 
+    @property
+    def one_size(self) -> bool:
+        """Whether a tape takes the place of a restart checkpoint, or no tape fits.
+
+        For example, 200,000 bytes are 48 states of 4104 bytes or 48 tapes of 4096.
+        """
+        alike = np.arange(self.slots - self.empty, self.slots + 1)
+        one = not self.takes_tapes or np.array_equal(self.tapes, alike)
+        return self.slots > 0 and one and not self.restarting
+
     def in_slots(self) -> "Space":
-        """Return the level with its free slots as numbers, also if it never fills."""
+        """Return a level of one size with its free slots as numbers, also if it never fills."""
         after = np.arange(-1, self.slots)
-        tapes = (after + 1) * self.takes_tapes
-        return replace(self, after_restart=after, after_tape=np.full_like(after, -1), tapes=tapes)
+        return replace(self, after_restart=after, tapes=(after + 1) * self.takes_tapes)
 
     def without_tapes(self) -> "Space":
         """Return the level for restart checkpoints only."""
-        none = np.full_like(self.after_tape, -1)
-        return replace(self, tape=inf, after_tape=none, tapes=np.zeros_like(none))
+        return replace(self, tape=inf, tapes=np.zeros_like(self.tapes))
 
 
 def slots_of(
@@ -128,8 +136,7 @@ def slots_of(
 ) -> Space:
     """Return a level with slots for restart checkpoints only; if `endless`, it never fills."""
     after = np.zeros(1, np.intp) if endless else np.arange(-1, slots)
-    none = np.full_like(after, -1)
-    return Space(name, number, write, read, inf, after, none, np.zeros_like(after), slots)
+    return Space(name, number, write, read, inf, after, np.zeros_like(after), slots)
 
 
 def restart_spaces(chain: Chain, platform: Platform, /, *, planner: str) -> list[Space]:
@@ -226,12 +233,7 @@ def orders(given: Sequence[Space], /) -> Iterator[tuple[Space, ...]]:
 
 
 def spaces(
-    chain: Chain,
-    platform: Platform,
-    /,
-    *,
-    held: int,
-    restarting: bool = False,
+    chain: Chain, platform: Platform, /, *, held: int, restarting: bool = False
 ) -> list[Space]:
     """Return the space of each level for restart checkpoints and tapes, nearest first.
 
@@ -257,7 +259,7 @@ def spaces(
         if level not in usable:
             note_ignored(level, "mixed")
     given = [_space(chain, platform, platform.number(it.name)) for it in usable]
-    in_sums = [_in_sums(space, chain, platform) for space in given] if restarting else []
+    in_sums = [_in_sums(space, chain, platform) for space in given if restarting]
     return [space for space in in_sums if space] if in_sums and all(in_sums) else given
 
 
@@ -273,9 +275,8 @@ def _space(chain: Chain, platform: Platform, number: int) -> Space:
         read=read,
         tape=sum(access_seconds(chain, platform, number, Kind.TAPE, chain.tape)) + chain.saved,
         after_restart=after,
-        after_tape=np.full_like(after, -1),
         tapes=tapes,
-        slots=_slots(*sizes, level.capacity, most),
+        slots=level.slots(chain.restart, most),
     )
 
 
@@ -300,24 +301,25 @@ def restarts_first(
 def _in_sums(space: Space, chain: Chain, platform: Platform) -> Space | None:
     """Return the level with numbers of sums, for tapes that restart; None if there are too many."""
     level = platform.levels[space.number]
-    restart, tape, capacity = level.stored(chain.restart), level.stored(chain.tape), level.capacity
-    if capacity is None or (space.empty == 0 and space.tapes[0] >= chain.length - 1):
-        after_restart, after_tape = space.after_restart, np.zeros(1, np.intp)
-    else:
-        restart, tape, capacity = in_few_units(restart, tape, capacity) or (restart, tape, capacity)
-        found = sums(restart, tape, capacity, most=_MOST_SUMS)
+    sizes, capacity = (level.stored(chain.restart), level.stored(chain.tape)), level.capacity
+    after_restart, after_tape = space.after_restart, np.zeros(1, np.intp)
+    if capacity is not None and (space.empty or space.tapes[0] < chain.length - 1):
+        found = sums(*sizes, capacity)
         if found is None:
             return None
+        # Sums of sizes in a simple ratio, but for some bytes, are nearly equal; few of them occur.
+        largest = np.searchsorted(found, capacity - found, side="right") - 1
+        occurring = found[np.unique(largest)]
         after_restart, after_tape = (
-            np.searchsorted(found, found - size, side="right") - 1 for size in (restart, tape)
+            np.searchsorted(occurring, occurring - size, side="right") - 1 for size in sizes
         )
     _, read = access_seconds(chain, platform, space.number, Kind.TAPE, chain.tape)
     return replace(
         space,
         after_restart=after_restart,
-        after_tape=after_tape,
         tapes=np.zeros_like(after_tape),
         tape_read=read,
+        after_tape=after_tape,
     )
 
 
@@ -347,55 +349,16 @@ def count_tapes(nearer: NDArray[Any], tape: float, most: int, length: int, /) ->
     return int((count * tape + nearer[length - count]).argmin())
 
 
-def _slots(restart: int, tape: int, capacity: int | None, most: int) -> int:
-    """Return how many checkpoints of either kind fit, at most `most`; 0 if the kind matters.
-
-    It does not matter if as many of the larger kind fit as of the smaller one. For example, in
-    200,000 bytes there is space for 48 states of 4104 bytes, and for 48 tapes of 4096 bytes. Tapes
-    are ignored if the level cannot store even one.
-    """
-    if capacity is None:
-        return most
-    tapes = tape if tape <= capacity else restart
-    counts = [min(most, capacity // size) if size else most for size in (restart, tapes)]
-    return counts[0] if counts[0] == counts[1] else 0
-
-
-def sums(restart: int, tape: int, capacity: int, /, *, most: int) -> Numbers | None:
+def sums(restart: int, tape: int, capacity: int, /) -> Numbers | None:
     """Return all sums of restart checkpoints and tapes within a capacity, in ascending order.
 
-    Return None if they are more than `most`.
+    Return None if they are too many.
     """
     # With i < b / gcd(a, b), adding tapes to the sums i a gives each sum once.
     end = tape // gcd(restart, tape) * restart if tape else capacity + 1
     firsts = range(0, min(end, capacity + 1), restart) if restart else range(1)
     each = tape or capacity + 1
-    if len(firsts) > most or sum((capacity - it) // each + 1 for it in firsts) > most:
+    if len(firsts) > _MOST_SUMS or sum((capacity - it) // each + 1 for it in firsts) > _MOST_SUMS:
         return None
     found = [first + each * np.arange((capacity - first) // each + 1) for first in firsts]
     return np.sort(np.concatenate(found))
-
-
-def in_few_units(restart: int, tape: int, capacity: int, /) -> tuple[int, int, int] | None:
-    """Return the sizes and the capacity in few units with which the same checkpoints fit, or None.
-
-    Sizes of checkpoints often have a simple ratio, but for some bytes. They would have many sums
-    that are nearly equal, such as 441 for 20 states of two arrays and a number, and tapes of one
-    array, instead of 41:
-
-    >>> in_few_units(2 * 1000 + 8, 1000, 20 * 2008)
-    (2, 1, 40)
-    """
-    if not (restart and tape and capacity // restart < _MOST_COUNTED):
-        return None
-    restarts = np.arange(capacity // restart + 1)
-    tapes = (capacity - restarts * restart) // tape  # so many fit beside them
-    found = list[tuple[int, int, int]]()
-    for r, t in product(range(1, _MOST_UNITS + 1), repeat=2):
-        units = int((restarts * r + tapes * t).max())
-        if ((units - restarts * r) // t == tapes).all() and units < len(restarts) * r:
-            found.append((units, r, t))
-    if not found:
-        return None
-    units, r, t = min(found)
-    return r, t, units

@@ -54,7 +54,7 @@ _MOST_BLOCKS = 512
 """Of a longer chain, several steps are one block. Of 100,000 steps, a block is 256."""
 
 _MOST_COLUMNS = 768
-"""The most combinations of free space; the most values on one level, without and with tapes."""
+"""The most combinations of free space that are distinguished."""
 
 _FEWEST = 14
 """Levels that are slower to read are reduced to this many slots before nearer ones are. If all are
@@ -89,7 +89,6 @@ def spaces(chain: Chain, platform: Platform, /, *, held: int, new_tapes: bool) -
         fewer = replace(
             largest,
             after_restart=largest.after_restart[:size],
-            after_tape=largest.after_tape[:size],
             tapes=largest.tapes[:size],
         )
         given[given.index(largest)] = fewer
