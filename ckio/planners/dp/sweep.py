@@ -223,7 +223,7 @@ class _Search:
                 if rate.min() < top:
                     steps = int(rate.argmin()) + 1
                     top, unit = float(rate.min()), Segment(Kind.RESTART, stage, free, steps, 1)
-            if space.tapes[-1] >= self.steps - 1 and self.costs.tape[stage] < top:
+            if space.tapes[0] >= self.steps - 1 and self.costs.tape[stage] < top:
                 top, unit = float(self.costs.tape[stage]), Segment(Kind.TAPE, stage, free, 1, 1)
         return top, unit
 
