@@ -92,7 +92,7 @@ class JointTable:
         T, and n u_f + r'_k + T; empty if tapes do not restart.
     after_restart, after_tape : arrays of int (levels, F)
         The rows of F - a e_k and F - b e_k; -1, the last row, if the checkpoint does not fit.
-        `after_tape` is empty if tapes do not restart.
+        After a tape that does not restart, it is known only if a restart checkpoint is as large.
     tapes : array of int (levels, F)
         How many tapes that do not restart fit.
     """
@@ -127,12 +127,17 @@ class JointTable:
         return free
 
     def store(self, length: int, free: int, /) -> StoreDecision:
-        """Return what to store if x_0 is in the register only; of equal costs, a tape."""
+        """Return what to store if x_0 is in the register only; of equal costs, a tape.
+
+        The tape may come before restart checkpoints if it takes the space of one, so that it leads
+        to a row, too. The schedules that Maddison (2024) prints begin with tapes.
+        """
         seconds, tapes = self._low(length, free)
         costs: dict[StoreDecision, Any] = {StoreDecision(tapes=tapes): seconds}
-        for place, taped in enumerate(self.taped):
-            after = taped[self.after_tape[place, free], length - 1]
-            costs[StoreDecision(Kind.TAPE, place)] = self.spaces[place].tape + after
+        for place, space in enumerate(self.spaces):
+            following = self.taped[place] if space.restarting else self.unstored
+            after = following[self.after_tape[place, free], length - 1]
+            costs[StoreDecision(Kind.TAPE, place)] = space.tape + after
         for place, space in enumerate(self.spaces):
             costs[StoreDecision(Kind.RESTART, place)] = (
                 space.write + self._sweep(length, free, place)[0]
@@ -320,9 +325,8 @@ def _after(spaces: Sequence[Space]) -> tuple[Numbers, Numbers, Numbers]:
         assert (to <= numbers[k]).all()
         return np.where(to < 0, -1, here + (to - numbers[k]) * prod(shape[k + 1 :]))
 
-    restarting = [(k, space.after_tape) for k, space in enumerate(spaces) if space.restarting]
     return (
         np.array([moved(k, space.after_restart) for k, space in enumerate(spaces)]),
-        np.array([moved(*each) for each in restarting], np.intp).reshape(-1, len(here)),
+        np.array([moved(k, space.after_tape) for k, space in enumerate(spaces)]),
         np.array([space.tapes[numbers[k]] for k, space in enumerate(spaces)]),
     )

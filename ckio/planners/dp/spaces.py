@@ -69,9 +69,8 @@ class Space:
     to_the_last : bool
         Whether j may be n - 1: x_0 is stored here, and the next action is to advance to the last
         step. The printed theorem allows this on the first level only (`hrevolve_2020`).
-    after_tape : array of int
-        For each number, the number after a tape that restarts is stored, or -1; empty if the
-        forward does not restart from tapes.
+    after_restarting_tape : array of int
+        For each number, the number after a tape that restarts is stored; -1 if it does not fit.
     """
 
     name: str
@@ -84,7 +83,7 @@ class Space:
     slots: int
     to_the_last: bool = True
     tape_read: float = inf
-    after_tape: Numbers = field(default_factory=lambda: np.empty(0, np.intp))
+    after_restarting_tape: Numbers = field(default_factory=lambda: np.empty(0, np.intp))
 
     @property
     def empty(self) -> int:
@@ -105,6 +104,14 @@ class Space:
     def takes_tapes(self) -> bool:
         """Whether a tape fits that does not restart."""
         return bool(self.tapes[-1] > 0)
+
+    @property
+    def after_tape(self) -> Numbers:
+        """For each number, the number after a tape is stored; -1 if it has none or does not fit."""
+        if self.restarting:
+            return self.after_restarting_tape
+        alike = self.one_size and self.takes_tapes
+        return self.after_restart if alike else np.full_like(self.after_restart, -1)
 
     @property
     def endless(self) -> bool:
@@ -319,7 +326,7 @@ def _in_sums(space: Space, chain: Chain, platform: Platform) -> Space | None:
         after_restart=after_restart,
         tapes=np.zeros_like(after_tape),
         tape_read=read,
-        after_tape=after_tape,
+        after_restarting_tape=after_tape,
     )
 
 
