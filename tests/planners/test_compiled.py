@@ -9,7 +9,7 @@ import numba
 import pytest
 
 from ckio.planners import compiled
-from ckio.planners.dp import certificates, hrevolve, hulls, min_plus, recurrence, sweep
+from ckio.planners.dp import certificates, hrevolve, hulls, min_plus
 
 from .cases import chain, platform
 
@@ -70,7 +70,7 @@ def test_that_code_is_compiled_is_said_once() -> None:
 
 def kernels() -> dict[str, list[Any]]:
     """The signatures that each kernel has been compiled for."""
-    modules = (hulls, certificates, min_plus, recurrence, sweep)
+    modules = (hulls, certificates, min_plus)
     found = {
         f"{module.__name__}.{name}": function.signatures
         for module in modules
@@ -85,7 +85,6 @@ def test_prepared_code_is_not_compiled_again_for_a_plan() -> None:
     compiled.prepare()
     before = {name: list(signatures) for name, signatures in kernels().items()}
     assert before["ckio.planners.dp.min_plus._solve"]
-    assert before["ckio.planners.dp.recurrence.plain"]
     hrevolve(chain(3000), MACHINE)
     assert kernels() == before
 

@@ -41,6 +41,24 @@ Maddison, "Step-based checkpointing with high-level algorithmic differentiation"
 store both x_i and the tape of step i is also true with costs. Exhaustive search has found nothing
 better in many thousand small cases. This is strong evidence, but no proof.
 
+A sweep, which is what P and Q0 store before the first step is reversed, needs no tape before its
+last restart checkpoint. Let a tape on level i be stored just before a restart checkpoint on level
+k, whose segment has j steps, and let the two change places. The same checkpoints are stored at the
+end of the sweep, so that all fit, and the rest of the chain and its free space are the same. As the
+steps are equal, the tape, the advance over j steps and all access cost the same. Only Q(j, F, k) of
+the segment changes: the tape has been read and discarded when the segment is reversed, so that F
+has b more bytes on level i, and Q does not increase with F, because what fits into less space fits
+into more. Repeated exchanges move all tapes to the end of each sweep. This is true on all levels
+together and on one after the other, also if access costs something else in the first sweep than
+later (`overlap.dual`), because neither cost depends on the place in the sweep; `record_only` and
+checkpoints that are handed over (`handed`) change only the costs, and checkpoints that were stored
+before (`resume`) only F. Therefore restart checkpoints alone lead from one F to the next, and
+
+    P(n, F) = min(low(n, F), min_k w_k + Q0(n, F, k))
+
+where low is the cost to store only tapes, as many as F has space for. On one level, F is then the
+number of restart checkpoints that fit (`spaces`).
+
 If the tape of a step contains the state after it (`tape_restarts`), the forward restarts from it
 (Zhang and Constantinescu, J. Comput. Sci., 2023). Then T in place of P follows a tape on level k:
 
@@ -51,6 +69,7 @@ For example, four steps of 1 s, with one slot of a state or a tape that costs no
 tape of the first step, which contains x_1; advance two steps, reverse the last one; read the tape,
 advance one step, reverse the third one; read the tape, reverse the second one; read the tape,
 reverse the first one. This takes 2 + 1 = 3 s. Without such tapes it takes 3 + 2 = 5 s, from x_0.
+Such a tape also stands for a state, so that it may be needed before a restart checkpoint.
 
 The recurrence takes O(K n^2) time for each F. Therefore chains with many values of F are planned
 hierarchically: one level after the other, in an order of the levels. In stage k all nearer levels
@@ -278,14 +297,15 @@ def solve(chain: Chain, platform: Platform, /, *, held: int) -> Solution:
     if chain.length <= held:
         note = "optimal: no step is recomputed, and nothing is stored"
         return problem.result(replace(_NOTHING, seconds=(chain.length - 1) * chain.saved), note)
-    given = spaces(chain, platform, held=held)
+    given = spaces(chain, platform, held=held, restarting=chain.tape_restarts)
+    quick = joint.is_quick_together(given, chain.length) or joint.are_quick(given, chain.length)
+    if chain.tape_restarts and not quick:
+        given = spaces(chain, platform, held=held)
     if joint.is_quick_together(given, chain.length):
         best, note = problem.together(given), _SEARCHED
     else:
         best, _ = problem.by_level(given)
         note = best.note or (_SEARCHED if len(given) == 1 else _HIERARCHICAL)
-    if not all(space.exact for space in given):
-        note += "; sizes are rounded up to units, because there are too many sums of sizes"
     return problem.result(best, note)
 
 
@@ -333,8 +353,7 @@ class _Problem:
         n = np.arange(self.chain.length + 1)
         nearer = np.where(n <= self.held, self.between * np.maximum(n - 1, 0), inf)
         table = joint.solve(given, nearer, move=self.chain.advance)
-        complete = all(space.exact for space in given)
-        return Solution((table,), float(table.finish[-1]), "", complete)
+        return Solution((table,), float(table.finish[-1]), "", complete=True)
 
     def by_level(self, given: Sequence[Space]) -> tuple[Solution, IntegerCosts]:
         """Return the solution of the best order of the levels, and its costs in whole units."""
@@ -355,9 +374,8 @@ class _Problem:
         best = min(solutions, key=lambda solution: solution.seconds)
         names = ", ".join(stage.spaces[0].name for stage in best.stages)
         log.info("%s: levels in the order %s, of %d tried", self.planner, names, len(solutions))
-        exact = costs.above < _NOTICED and all(space.exact for space in given)
         complete = all(it.complete for it in solutions) and next(every, None) is None
-        return replace(best, complete=exact and complete), costs
+        return replace(best, complete=complete and costs.above < _NOTICED), costs
 
     def _in_order(self, order: Sequence[Space], costs: IntegerCosts) -> Solution:
         """Return the solution of one order of the levels.
@@ -365,22 +383,17 @@ class _Problem:
         A long chain is planned from tables of its segments. If these do not prove the optimum, it
         is planned from tables of the whole chain.
         """
-        restarts = self.chain.tape_restarts and self._is_quick(order)
-        all_ends = all(space.to_the_last for space in order)
-        is_long = self.chain.length - 1 > SHORT and all_ends and not restarts
+        all_ends = all(space.to_the_last and not space.restarting for space in order)
+        is_long = self.chain.length - 1 > SHORT and all_ends
         found = self._in_segments(order, costs) if is_long else None
         return found or self._of_whole_chain(order, costs)
 
-    def _is_quick(self, order: Sequence[Space]) -> bool:
-        """Return whether NumPy solves the levels one after the other quickly."""
-        return all(joint.is_quick(space, self.chain.length) for space in order)
-
     def _of_whole_chain(self, order: Sequence[Space], costs: IntegerCosts) -> Solution:
         """Return the solution from tables of all numbers of steps."""
-        first, *others = (space.in_slots() if space.slots else space for space in order)
-        order = [replace(first, to_the_last=True), *others]  # also in the theorem as printed
+        order = [space.in_slots() if space.one_size else space for space in order]
+        order = [replace(order[0], to_the_last=True), *order[1:]]  # also in the theorem as printed
         stages: tuple[Table, ...] | tuple[joint.JointTable, ...]
-        if self._is_quick(order):
+        if joint.are_quick(order, self.chain.length):
             stages = joint.in_order(
                 order, self.chain.length, move=costs.move, held=self.held, between=costs.between
             )
@@ -407,7 +420,7 @@ class _Problem:
         """
         steps, tables = self.chain.length, partial(self._tables, costs=costs)
         between, held = costs.between, self.held
-        one_size = all(space.slots for space in order)
+        one_size = all(space.one_size for space in order)
         if one_size:
             plan = segments.plan(order, steps, tables, move=costs.move, held=held)
             at_end = (held - 1) * between  # of the last steps, which are recorded together

@@ -1,15 +1,15 @@
 """The recurrence, solved on one level after the other, for all numbers of steps.
 
 Costs are whole numbers here (`ckio.planners.dp.costs`), so that every comparison is exact. n is the
-number of steps and f the number of the free space on the level (`spaces`), f' the number after a
-tape is stored, f" the number after a restart checkpoint is stored. `nearer` is P of the levels
-before this one in their order, with all their space free; on the first level, of none. For P, x_0
-is in the register only; for Q, it is also stored on the level. w and r are the costs to write and
-read x_0, `tape` is w' + r', and u_f is the cost to advance over a step (`ckio.planners.dp`). For
-each f,
+number of steps and f the number of restart checkpoints that fit on the level, or t_f tapes instead
+(`spaces`). f' = f - 1 is the number after a restart checkpoint is stored. `nearer` is P of the
+levels before this one in their order, with all their space free; on the first level, of none. For
+P, x_0 is in the register only; for Q, it is also stored on the level. w and r are the costs to
+write and read x_0, `tape` is w' + r', and u_f is the cost to advance over a step
+(`ckio.planners.dp`). For each f,
 
-    low_f(n) = min(nearer(n), tape + P_f'(n - 1))
-    Q_f(n) = min(low_f(n), min_{1<=j<n} j u_f + P_f"(n - j) + r + Q_f(j))
+    low_f(n) = min_{0<=m<=t_f} m tape + nearer(n - m)
+    Q_f(n) = min(low_f(n), min_{1<=j<n} j u_f + P_f'(n - j) + r + Q_f(j))
     P_f(n) = min(low_f(n), w + Q_f(n))              (w >= 0, so that w + low changes nothing)
 
 and `ckio.planners.dp.min_plus` solves the second line.
@@ -37,7 +37,6 @@ solved and stored. If rows no longer change, more free space is of no use.
 `min_plus` counts lengths l = n - 1 from 0: its l is n - 1 here, and the i that it returns is j - 1.
 """
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,11 +47,10 @@ from numpy.typing import NDArray
 
 from ckio.actions import Kind
 from ckio.planners.base import Ints
-from ckio.planners.compiled import kernel
 from ckio.planners.dp.costs import INFEASIBLE
 from ckio.planners.dp.min_plus import MinPlus
-from ckio.planners.dp.spaces import Numbers, Space, recorded_together
-from ckio.planners.dp.unroll import NEARER, StoreDecision
+from ckio.planners.dp.spaces import Numbers, Space, count_tapes, recorded_together, with_tapes
+from ckio.planners.dp.unroll import StoreDecision
 
 
 class Row(NamedTuple):
@@ -109,7 +107,7 @@ class Table:
 
     @property
     def after_tape(self) -> tuple[Numbers, ...]:
-        return (self.space.after_tape,)
+        return ()
 
     @property
     def longest(self) -> int:
@@ -151,18 +149,13 @@ class Table:
         row = self.rows[self.least_free(length, free)]
         return row, length - row.first
 
-    def _unstored(self, length: int, free: int) -> int:
-        row, at = self._row(length, free)
-        return int(row.unstored[at])
-
     def store(self, length: int, free: int, /) -> StoreDecision:
         """Return what to store if x_0 is in the register only; of equal costs, a tape."""
-        cost = self._unstored(length, free)
-        if cost == self.nearer[length]:
-            return NEARER
-        after = int(self.space.after_tape[free])
-        taped = after >= 0 and cost == self.space.tape + self._unstored(length - 1, after)
-        return StoreDecision(Kind.TAPE if taped else Kind.RESTART, 0)
+        row, at = self._row(length, free)
+        tape, tapes = min(self.space.tape, INFEASIBLE), int(self.space.tapes[free])
+        m = count_tapes(self.nearer, tape, tapes, length)
+        taped = row.unstored[at] == m * tape + self.nearer[length - m]
+        return StoreDecision(tapes=(m,)) if taped else StoreDecision(Kind.RESTART)
 
     def advance(self, length: int, free: int, _: int, /) -> int:
         """Return how far to advance from x_0, which is stored; 0 to discard it."""
@@ -192,90 +185,45 @@ def in_order(
 
 
 def _rows(space: Space, nearer: Ints, move: int) -> Iterator[Row]:
-    """Yield the rows in the order of free space, until more is of no use.
-
-    Row f depends on rows f' < f and f" < f, of which the last `reach` are kept: P of row g is
-    before[f - 1 - g].
-    """
-    write, tape_cost = int(space.write), int(min(space.tape, INFEASIBLE))
+    """Yield the rows in the order of free space, until more is of no use."""
+    write, tape = int(space.write), int(min(space.tape, INFEASIBLE))
     min_plus = MinPlus(len(nearer) - 1, move=move, read=int(space.read))
-    reach = max(1, space.reach)
-    before = deque[Ints](maxlen=reach)  # P_f of the last rows, latest first
-    useless = 0
-    for free in range(space.empty + 1):
-        restart, tape = int(space.after_restart[free]), int(space.after_tape[free])
-        low = nearer
-        if tape >= 0:
-            low = nearer.copy()
-            np.minimum(low[1:], tape_cost + before[free - 1 - tape][:-1], out=low[1:])
-        if restart < 0:
-            unstored = low
-            yield Row(0, low, low, np.zeros(len(low), np.int32))
-        else:
-            inner = before[free - 1 - restart][1:]
-            if not space.to_the_last:
-                inner = np.append(INFEASIBLE, inner[1:])  # P_f"(1), which j = n - 1 needs
-            start, least, split = min_plus.solve(low[1:], inner)
-            # `least` is new from n = start + 1. The row before has no Q if nothing fitted there.
-            first = start + 1 if start and space.after_restart[free - 1] >= 0 else 0
-            begin = max(1, first)
-            unstored = before[0].copy()
-            np.minimum(low[begin:], write + least[begin - 1 :], out=unstored[begin:])
-            none = np.zeros(begin - first, np.int64)  # of no step, in the first row
-            stored = np.concatenate((none, least[begin - 1 :]))
-            best = np.concatenate((none, split[begin - 1 :] + 1), dtype=np.int32)
-            yield Row(first, unstored[first:], stored, best)
-        useless = useless + 1 if before and np.array_equal(before[0], unstored) else 0
-        if useless == reach:  # all next rows depend on equal ones, and are equal, too
-            return
-        before.appendleft(unstored)
+    before, most = (with_tapes(nearer, tape, int(space.tapes[at])) for at in (0, -1))
+    yield Row(0, before, before, np.zeros(len(nearer), np.int32))
+    for free in range(1, space.empty + 1):
+        low, inner = with_tapes(nearer, tape, int(space.tapes[free])), before[1:]
+        if not space.to_the_last:
+            inner = np.append(INFEASIBLE, inner[1:])  # P_f'(1), which j = n - 1 needs
+        start, least, split = min_plus.solve(low[1:], inner)
+        # `least` is new from n = start + 1. The first row has no Q.
+        first = start + 1 if start and free > 1 else 0
+        begin = max(1, first)
+        unstored = before.copy()
+        np.minimum(low[begin:], write + least[begin - 1 :], out=unstored[begin:])
+        none = np.zeros(begin - first, np.int64)  # of no step, in the first row
+        stored = np.concatenate((none, least[begin - 1 :]))
+        best = np.concatenate((none, split[begin - 1 :] + 1), dtype=np.int32)
+        yield Row(first, unstored[first:], stored, best)
+        if np.array_equal(before, unstored) and np.array_equal(low, most):
+            return  # all next rows depend on equal ones, and are equal, too
+        before = unstored
 
 
 def _endless_rows(space: Space, nearer: Ints, move: int) -> Iterator[Row]:
-    """Yield the rows of a level that some kind of checkpoint never fills.
+    """Yield the row of a level that restart checkpoints never fill.
 
-    Some of them depend on themselves, so that every j is tried.
+    It depends on itself, so that every j is tried.
     """
-    nowhere, known = np.full(len(nearer), INFEASIBLE), list[Ints]()
-    for tape, restart in zip(space.after_tape, space.after_restart, strict=True):
-        known.append(nearer.copy())
-        taped, inner = ([*known, nowhere][after] for after in (tape, restart))  # -1: does not fit
-        stored, outer = np.zeros((2, len(nearer)), np.int64)
-        split = np.zeros(len(nearer), np.int32)
-        costs = int(space.write), int(space.read), int(min(space.tape, INFEASIBLE))
-        plain(RowFunctions(nearer, taped, inner, known[-1], stored, outer, split), move, *costs)
-        yield Row(0, known[-1], stored, split)
-
-
-class RowFunctions(NamedTuple):
-    """One row, and the functions of n in its definition.
-
-    `taped` and `inner`, which are P_f' and P_f", may be `unstored`, which is P_f.
-    """
-
-    nearer: Ints
-    taped: Ints
-    inner: Ints
-    unstored: Ints
-    stored: Ints
-    outer: Ints
-    split: NDArray[np.int32]
-
-
-@kernel
-def plain(row: RowFunctions, move: int, write: int, read: int, tape: int) -> None:
-    """Set P_f, Q_f and the best j by their definition, with a loop over all j."""
-    nearer, taped, inner, unstored, stored, outer, split = row
+    low = with_tapes(nearer, int(min(space.tape, INFEASIBLE)), int(space.tapes[0]))
+    unstored, stored, outer = np.zeros((3, len(nearer)), np.int64)
+    split = np.zeros(len(nearer), np.int32)
     for n in range(1, len(nearer)):
-        low = min(nearer[n], tape + taped[n - 1])
-        least, best = low, 0
-        for j in range(1, n):
-            value = inner[n - j] + outer[j]
-            if value < least:
-                least, best = value, j
-        stored[n], split[n] = least, best
-        outer[n] = least + n * move + read
-        unstored[n] = min(low, write + least)
+        ways = np.append(low[n], unstored[n - 1 : 0 : -1] + outer[1:n])
+        split[n] = ways.argmin()
+        stored[n] = ways[split[n]]
+        outer[n] = stored[n] + n * move + int(space.read)
+        unstored[n] = min(low[n], int(space.write) + stored[n])
+    yield Row(0, unstored, stored, split)
 
 
 def warm_up() -> None:
@@ -283,4 +231,3 @@ def warm_up() -> None:
     from ckio.planners.dp.spaces import slots_of
 
     in_order([slots_of("RAM", 0, 3, write=1, read=1)], 9, move=1, held=1)
-    in_order([slots_of("RAM", 0, 3, write=1, read=1, endless=True)], 9, move=1, held=1)

@@ -1,26 +1,29 @@
 """The free space of levels for restart checkpoints and tapes together, as numbers.
 
-A restart checkpoint has a bytes and a tape b. The checkpoints that still fit on a level with f free
-bytes depend only on the largest sum i a + j b <= f. Therefore a planner numbers these sums from 0
-in ascending order, and plans with the number. Storing moves to the largest sum that fits, and
-discarding moves back, so that this is exact for any sizes. If a level has more sums than a planner
-can go through, bytes are counted in units: sizes are rounded up and the capacity down, so that no
-plan needs more than the level has.
+A restart checkpoint has a bytes and a tape b. A sweep stores its restart checkpoints first
+(`ckio.planners.dp`). Therefore the free space of a level is the number of restart checkpoints that
+still fit, and for each number it is known how many tapes fit instead. For example, on a level of
+7 bytes, with restart checkpoints of 3 bytes and tapes of 2, there is space for 3 tapes, or for one
+restart checkpoint and 2 tapes, or for two and none:
 
-For example, on a level of 7 bytes, restart checkpoints of 3 bytes and tapes of 2 have the sums 0,
-2, 3, 4, 5, 6 and 7. With 7 bytes free, number 6, a restart checkpoint leaves 4 bytes, number 3:
+>>> after_restart, tapes = restarts_first(3, 2, 7, most=9)
+>>> after_restart.tolist(), tapes.tolist()
+([-1, 0, 1], [0, 2, 3])
 
-    >>> sums(3, 2, 7, most=9).tolist()
+If the forward restarts from tapes, any order of the two may be the best. What still fits on a level
+with f free bytes then depends only on the largest sum i a + j b <= f, so that such a level has a
+number for each largest sum that occurs. In the example these are all but 6, because checkpoints
+leave 7, 5, 4, 3, 2, 1, or no bytes free:
+
+    >>> sums(3, 2, 7).tolist()
     [0, 2, 3, 4, 5, 6, 7]
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
-from itertools import product
+from dataclasses import dataclass, field, replace
 from math import gcd, inf, prod
 from operator import le
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,15 +36,8 @@ from ckio.platform.chain import Chain
 
 Numbers = NDArray[np.intp]
 
-_MOST_SUMS: Final = 1 << 11
-"""The most sums that are distinguished on a level; with more, bytes are counted in a quarter as
-many units. In chains of 1000 to 20,000 steps, eight times as many took 2 to 20 times as long to
-plan, for 0.01 % of the makespan at most. In 12 chains of 400 steps, on a level for 60 to 250 states
-of some thousand bytes, sixteen times as many saved 3 % at most."""
-
-_MOST_UNITS, _MOST_COUNTED = 6, 1 << 12
-"""The most units of a checkpoint that are tried when a level is counted in few units, and the most
-restart checkpoints on it. This takes a millisecond."""
+_MOST_SUMS: Final = 1 << 14
+"""The most sums on a level, which take a millisecond; with more, tapes do not restart."""
 
 
 @dataclass(frozen=True)
@@ -62,19 +58,19 @@ class Space:
     tape_read : float or int
         The cost to read a tape once more, so that the forward restarts from the state that it
         contains; infinite if tapes contain no state.
-    after_restart, after_tape : arrays of int
-        For the number of each sum, the number after a restart checkpoint or a tape is stored; -1 if
-        it does not fit. The last element is for the empty level. A level that never fills has only
-        one number, which leads to itself (`endless`).
-    exact : bool
-        Whether no size was rounded.
+    after_restart : array of int
+        For each number, the number after a restart checkpoint is stored; -1 if it does not fit. The
+        last element is for the empty level. A level that never fills has only one number, which
+        leads to itself (`endless`).
+    tapes : array of int
+        For each number, how many tapes that do not restart fit, at most n - 1.
     slots : int
-        How many checkpoints fit if all that are stored have one size, at most n - 1; 0 if they have
-        two sizes. This is never rounded. An endless level may have it, too: the chain needs no
-        more slots.
+        How many restart checkpoints fit, at most n - 1, also on an endless level.
     to_the_last : bool
         Whether j may be n - 1: x_0 is stored here, and the next action is to advance to the last
         step. The printed theorem allows this on the first level only (`hrevolve_2020`).
+    after_restarting_tape : array of int
+        For each number, the number after a tape that restarts is stored; -1 if it does not fit.
     """
 
     name: str
@@ -83,11 +79,11 @@ class Space:
     read: float
     tape: float
     after_restart: Numbers
-    after_tape: Numbers
-    exact: bool
-    slots: int = 0
+    tapes: Numbers
+    slots: int
     to_the_last: bool = True
     tape_read: float = inf
+    after_restarting_tape: Numbers = field(default_factory=lambda: np.empty(0, np.intp))
 
     @property
     def empty(self) -> int:
@@ -100,26 +96,46 @@ class Space:
         return self.write, self.read, self.tape, self.tape_read
 
     @property
+    def restarting(self) -> bool:
+        """Whether the forward restarts from tapes."""
+        return self.tape_read < inf
+
+    @property
     def takes_tapes(self) -> bool:
-        """Whether a tape fits."""
-        return bool(self.after_tape[-1] >= 0)
+        """Whether a tape fits that does not restart."""
+        return bool(self.tapes[-1] > 0)
+
+    @property
+    def after_tape(self) -> Numbers:
+        """For each number, the number after a tape is stored; -1 if it has none or does not fit."""
+        if self.restarting:
+            return self.after_restarting_tape
+        alike = self.one_size and self.takes_tapes
+        return self.after_restart if alike else np.full_like(self.after_restart, -1)
 
     @property
     def endless(self) -> bool:
-        """Whether restart checkpoints, or tapes, never fill the level."""
-        return bool(self.after_restart[0] == 0 or self.after_tape[0] == 0)
+        """Whether restart checkpoints never fill the level."""
+        return bool(self.after_restart[0] == 0)
 
     @property
-    def reach(self) -> int:
-        """The largest difference between a number and the number after a checkpoint is stored."""
-        both = (self.after_restart, self.after_tape)
-        return max(int((np.arange(len(it)) - it)[it >= 0].max(initial=0)) for it in both)
+    def one_size(self) -> bool:
+        """Whether a tape takes the place of a restart checkpoint, or no tape fits.
+
+        For example, 200,000 bytes are 48 states of 4104 bytes or 48 tapes of 4096.
+        """
+        alike = np.arange(self.slots - self.empty, self.slots + 1)
+        one = not self.takes_tapes or np.array_equal(self.tapes, alike)
+        return self.slots > 0 and one and not self.restarting
 
     def in_slots(self) -> "Space":
-        """Return the level with its free slots as numbers, also if it never fills."""
+        """Return a level of one size with its free slots as numbers, also if it never fills."""
         after = np.arange(-1, self.slots)
-        tapes = after if self.takes_tapes else np.full_like(after, -1)
-        return replace(self, after_restart=after, after_tape=tapes)
+        return replace(self, after_restart=after, tapes=(after + 1) * self.takes_tapes)
+
+    def without_tapes(self) -> "Space":
+        """Return the level for restart checkpoints only."""
+        return replace(self, tape=inf, tapes=np.zeros_like(self.tapes))
 
 
 def slots_of(
@@ -127,7 +143,7 @@ def slots_of(
 ) -> Space:
     """Return a level with slots for restart checkpoints only; if `endless`, it never fills."""
     after = np.zeros(1, np.intp) if endless else np.arange(-1, slots)
-    return Space(name, number, write, read, inf, after, np.full_like(after, -1), True, slots)
+    return Space(name, number, write, read, inf, after, np.zeros_like(after), slots)
 
 
 def restart_spaces(chain: Chain, platform: Platform, /, *, planner: str) -> list[Space]:
@@ -224,26 +240,20 @@ def orders(given: Sequence[Space], /) -> Iterator[tuple[Space, ...]]:
 
 
 def spaces(
-    chain: Chain,
-    platform: Platform,
-    /,
-    *,
-    held: int,
-    most: int = _MOST_SUMS,
+    chain: Chain, platform: Platform, /, *, held: int, restarting: bool = False
 ) -> list[Space]:
     """Return the space of each level for restart checkpoints and tapes, nearest first.
 
     A level that cannot store a checkpoint of either kind is left out, with a note in the log. The
-    working memory holds the tapes of `held` steps. A level with more sums than `most` is counted in
-    `most` / 4 units, which are rounded so that it has no more space than in bytes. Raises
-    NoSchedule if no restart checkpoint, and no tape that restarts, fits on any level, and the
-    levels cannot store all tapes either.
+    working memory holds the tapes of `held` steps. If `restarting`, the forward restarts from
+    tapes, unless a level has too many sums. Raises NoSchedule if no restart checkpoint, and no tape
+    that restarts, fits on any level, and the levels cannot store all tapes either.
     """
     levels = platform.levels
     missing = chain.length - held
     tapes = sum(level.slots(chain.tape, missing) for level in levels)
-    restarting = [chain.restart, *[chain.tape] * chain.tape_restarts]
-    if tapes < missing and not any(it.slots(n, 1) for it in levels for n in restarting):
+    sizes = [chain.restart, *[chain.tape] * chain.tape_restarts]  # from which the forward restarts
+    if tapes < missing and not any(it.slots(n, 1) for it in levels for n in sizes):
         raise no_schedule(
             levels,
             f"mixed needs a level with space for one checkpoint of {chain.restart} bytes, or levels"
@@ -255,126 +265,107 @@ def spaces(
     for level in levels:
         if level not in usable:
             note_ignored(level, "mixed")
-    return [_space(chain, platform, platform.number(it.name), most) for it in usable]
+    given = [_space(chain, platform, platform.number(it.name)) for it in usable]
+    in_sums = [_in_sums(space, chain, platform) for space in given if restarting]
+    return [space for space in in_sums if space] if in_sums and all(in_sums) else given
 
 
-def _space(chain: Chain, platform: Platform, number: int, most: int) -> Space:
-    level = platform.levels[number]
+def _space(chain: Chain, platform: Platform, number: int) -> Space:
+    level, most = platform.levels[number], chain.length - 1
     sizes = level.stored(chain.restart), level.stored(chain.tape)
-    capacity = level.capacity
-    fits = [capacity is None or size <= capacity for size in sizes]
-    slots, exact = _slots(*sizes, capacity, chain.length - 1), True
-    useful = (chain.length - 1) * max(size for size, it in zip(sizes, fits, strict=True) if it)
-    if capacity is None or capacity >= useful:
-        after = [np.array([0 if it else -1], np.intp) for it in fits]
-    elif slots:
-        after = [np.arange(-1, slots) if it else np.full(slots + 1, -1) for it in fits]
-    else:
-        after, exact = _after(*sizes, capacity, most)
     write, read = access_seconds(chain, platform, number, Kind.RESTART, chain.restart)
-    tape = access_seconds(chain, platform, number, Kind.TAPE, chain.tape)
+    after, tapes = restarts_first(*sizes, level.capacity, most=most)
     return Space(
         name=level.name,
         number=number,
         write=write,
         read=read,
-        tape=sum(tape) + chain.saved,
-        tape_read=tape[1] if chain.tape_restarts else inf,
-        after_restart=after[0],
-        after_tape=after[1],
-        exact=exact,
-        slots=slots,
+        tape=sum(access_seconds(chain, platform, number, Kind.TAPE, chain.tape)) + chain.saved,
+        after_restart=after,
+        tapes=tapes,
+        slots=level.slots(chain.restart, most),
     )
 
 
-def _slots(restart: int, tape: int, capacity: int | None, most: int) -> int:
-    """Return how many checkpoints of either kind fit, at most `most`; 0 if the kind matters.
+def restarts_first(
+    restart: int, tape: int, capacity: int | None, /, *, most: int
+) -> tuple[Numbers, Numbers]:
+    """Return the number after a restart checkpoint is stored, and how many tapes fit instead.
 
-    It does not matter if as many of the larger kind fit as of the smaller one. For example, in
-    200,000 bytes there is space for 48 states of 4104 bytes, and for 48 tapes of 4096 bytes. Tapes
-    are ignored if the level cannot store even one.
+    Both are arrays by the number of restart checkpoints that fit. No more than `most` checkpoints
+    are needed.
     """
-    if capacity is None:
-        return most
-    tapes = tape if tape <= capacity else restart
-    counts = [min(most, capacity // size) if size else most for size in (restart, tapes)]
-    return counts[0] if counts[0] == counts[1] else 0
+    fitting = [size for size in (restart, tape) if capacity is None or size <= capacity]
+    if capacity is None or capacity >= most * max(fitting, default=0):
+        fit = [0 if size in fitting else -1 for size in (restart, tape)]
+        return np.array(fit[:1]), np.array([most * (fit[1] + 1)])
+    slots = min(most, capacity // restart) if restart else 0
+    left = capacity - restart * np.arange(slots, -1, -1)
+    tapes = np.minimum(most, left // tape) if tape else np.full_like(left, most)
+    return (np.arange(-1, slots) if restart else np.zeros(1, np.intp)), tapes
 
 
-def _after(restart: int, tape: int, capacity: int, most: int) -> tuple[list[Numbers], bool]:
-    """Return for each sum the number after a restart checkpoint, and after a tape.
+def _in_sums(space: Space, chain: Chain, platform: Platform) -> Space | None:
+    """Return the level with numbers of sums, for tapes that restart; None if there are too many."""
+    level = platform.levels[space.number]
+    sizes, capacity = (level.stored(chain.restart), level.stored(chain.tape)), level.capacity
+    after_restart, after_tape = space.after_restart, np.zeros(1, np.intp)
+    if capacity is not None and (space.empty or space.tapes[0] < chain.length - 1):
+        found = sums(*sizes, capacity)
+        if found is None:
+            return None
+        # Sums of sizes in a simple ratio, but for some bytes, are nearly equal; few of them occur.
+        largest = np.searchsorted(found, capacity - found, side="right") - 1
+        occurring = found[np.unique(largest)]
+        after_restart, after_tape = (
+            np.searchsorted(occurring, occurring - size, side="right") - 1 for size in sizes
+        )
+    _, read = access_seconds(chain, platform, space.number, Kind.TAPE, chain.tape)
+    return replace(
+        space,
+        after_restart=after_restart,
+        tapes=np.zeros_like(after_tape),
+        tape_read=read,
+        after_restarting_tape=after_tape,
+    )
 
-    Also return whether the same checkpoints fit as in bytes; with more than `most` sums, bytes are
-    rounded to units.
+
+def with_tapes(nearer: NDArray[Any], tape: float, most: int, /) -> NDArray[Any]:
+    """Return the least cost of n steps if the tapes of up to `most` first ones are stored.
+
+    `nearer` is the cost without, for each n in the last axis; a tape costs `tape`. The result is
+    the least m `tape` + nearer(n - m) for 0 <= m <= `most`.
+
+    >>> with_tapes(np.array([0, 0, 9, 9]), 2, 1).tolist()
+    [0, 0, 2, 9]
     """
-    restart, tape, capacity = in_few_units(restart, tape, capacity) or (restart, tape, capacity)
-    found = sums(restart, tape, capacity, most=most)
-    if found is None:
-        restart, tape, capacity = in_units(restart, tape, capacity, most // 4)
-        return _after(restart, tape, capacity, capacity + 1)[0], False
-    sizes = restart, tape
-    return [np.searchsorted(found, found - size, side="right") - 1 for size in sizes], True
+    best, counted, most = nearer, 0, min(most, nearer.shape[-1] - 1)
+    while counted < most and tape < INFEASIBLE:
+        more = min(counted + 1, most - counted)  # m up to twice as many
+        longer = np.minimum(best[..., more:], more * tape + best[..., :-more])
+        best = np.concatenate((best[..., :more], longer), axis=-1)
+        counted += more
+    return best
 
 
-def sums(restart: int, tape: int, capacity: int, /, *, most: int) -> Numbers | None:
+def count_tapes(nearer: NDArray[Any], tape: float, most: int, length: int, /) -> int:
+    """Return the smallest m of `with_tapes` for `length` steps."""
+    if not tape < INFEASIBLE:
+        return 0
+    count = np.arange(min(most, length - 1) + 1)
+    return int((count * tape + nearer[length - count]).argmin())
+
+
+def sums(restart: int, tape: int, capacity: int, /) -> Numbers | None:
     """Return all sums of restart checkpoints and tapes within a capacity, in ascending order.
 
-    Return None if they are more than `most`.
+    Return None if they are too many.
     """
     # With i < b / gcd(a, b), adding tapes to the sums i a gives each sum once.
     end = tape // gcd(restart, tape) * restart if tape else capacity + 1
     firsts = range(0, min(end, capacity + 1), restart) if restart else range(1)
     each = tape or capacity + 1
-    if len(firsts) > most or sum((capacity - it) // each + 1 for it in firsts) > most:
+    if len(firsts) > _MOST_SUMS or sum((capacity - it) // each + 1 for it in firsts) > _MOST_SUMS:
         return None
     found = [first + each * np.arange((capacity - first) // each + 1) for first in firsts]
     return np.sort(np.concatenate(found))
-
-
-def in_few_units(restart: int, tape: int, capacity: int, /) -> tuple[int, int, int] | None:
-    """Return the sizes and the capacity in few units with which the same checkpoints fit, or None.
-
-    Sizes of checkpoints often have a simple ratio, but for some bytes. They would have many sums
-    that are nearly equal, such as 441 for 20 states of two arrays and a number, and tapes of one
-    array, instead of 41:
-
-    >>> in_few_units(2 * 1000 + 8, 1000, 20 * 2008)
-    (2, 1, 40)
-    """
-    if not (restart and tape and capacity // restart < _MOST_COUNTED):
-        return None
-    restarts = np.arange(capacity // restart + 1)
-    tapes = (capacity - restarts * restart) // tape  # so many fit beside them
-    found = list[tuple[int, int, int]]()
-    for r, t in product(range(1, _MOST_UNITS + 1), repeat=2):
-        units = int((restarts * r + tapes * t).max())
-        if ((units - restarts * r) // t == tapes).all() and units < len(restarts) * r:
-            found.append((units, r, t))
-    if not found:
-        return None
-    units, r, t = min(found)
-    return r, t, units
-
-
-def in_units(restart: int, tape: int, capacity: int, most: int) -> tuple[int, int, int]:
-    """Return the sizes of a restart checkpoint and of a tape, and the capacity, in units.
-
-    The capacity has at most `most` units. A restart checkpoint takes r units and a tape t, chosen
-    so that the unit, max(a / r, b / t) bytes, wastes least of both. For example, 3001 and 2000
-    bytes are 3 and 2 units of 1000.3 bytes, of which 300,000 bytes have 299:
-
-    >>> in_units(3001, 2000, 300_000, most=512)
-    (3, 2, 299)
-    """
-    if restart * most < capacity:
-        each = -(-capacity // most)
-        return -(-restart // each), -(-tape // each), capacity // each
-    found = list[tuple[Fraction, int, int, Fraction]]()
-    for r in range(1, most * restart // capacity + 1):
-        for t in {max(1, tape * r // restart), -(-tape * r // restart)} if tape else {0}:
-            units = [Fraction(size, count) for size, count in ((restart, r), (tape, t)) if count]
-            unit = max(units)
-            if capacity <= most * unit:
-                found.append((unit / min(units), r, t, unit))
-    _, r, t, unit = min(found)
-    return r, t, int(capacity / unit)

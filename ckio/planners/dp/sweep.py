@@ -5,10 +5,11 @@ checkpoint, or it is one step whose tape is stored. With Q from the tables of `m
 
     phi_k,f(d) = d u_f + w_k + r_k + Q_k,f(d),     or w'_k + r'_k for the tape of one step,
 
-where f is the number of the free space on level k at the begin of the segment. Let each step be
-worth theta seconds. Then the best way to fill a level does not depend on the length of the chain,
+where f restart checkpoints fit on level k at the begin of the segment, or t_f tapes instead. Let
+each step be worth theta seconds. Then the best way to fill a level does not depend on the length of
+the chain,
 
-    W_k(f) = min(0,  w'_k + r'_k - theta + W_k(f - b),  min_d phi_k,f(d) - theta d + W_k(f - a)),
+    W_k(f) = min(t_f min(0, w'_k + r'_k - theta),  min_d phi_k,f(d) - theta d + W_k(f - 1)),
 
 and theta (n - h) + sum_k W_k(empty) is a lower bound of the seconds of all hierarchical plans of n
 steps, because the last h steps cost nothing, and theta is a Lagrange multiplier of the length
@@ -25,7 +26,7 @@ sweeps of 3, 4, 5 and 6 steps, the last step without a checkpoint, cost 2, 4, 6 
 sweep can cost less.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush
@@ -37,14 +38,11 @@ import numpy as np
 
 from ckio.actions import Kind
 from ckio.planners.base import Ints, Seconds
-from ckio.planners.compiled import kernel
 from ckio.planners.dp.costs import INFEASIBLE
 from ckio.planners.dp.recurrence import Table
 from ckio.planners.dp.segments import MOST_CELLS, LongPlan, Solve
-from ckio.planners.dp.spaces import Numbers, Space
+from ckio.planners.dp.spaces import Space
 from ckio.planners.dp.unroll import Segment
-
-# mypy: disable-error-code="no-any-return"
 
 _ROUNDS: Final = 80
 """The most rounds of the search for theta; usually it ends after ten or twenty."""
@@ -53,7 +51,7 @@ _SHORTEST: Final = 512
 """The longest segment, in steps, of the first tables."""
 
 _STOP: Final = -1
-"""The choice to store nothing more on a level; 0 is the tape of one step, and d > 0 a segment of d
+"""The choice to store nothing more on a level; 0 is as many tapes as fit, and d > 0 a segment of d
 steps."""
 
 
@@ -219,13 +217,13 @@ class _Search:
         """Return the least seconds for each step on levels that never fill, and its segment."""
         top, unit = inf, None
         for stage, (space, phi) in enumerate(zip(self.spaces, self.phi, strict=True)):
-            free, last = int(self.rows[stage][-1]), space.empty
-            if space.after_restart[-1] == last:
+            free = int(self.rows[stage][-1])
+            if space.endless:
                 rate = phi[free, 1:] / np.arange(1, phi.shape[1])
                 if rate.min() < top:
                     steps = int(rate.argmin()) + 1
                     top, unit = float(rate.min()), Segment(Kind.RESTART, stage, free, steps, 1)
-            if space.after_tape[-1] == last and self.costs.tape[stage] < top:
+            if space.tapes[0] >= self.steps - 1 and self.costs.tape[stage] < top:
                 top, unit = float(self.costs.tape[stage]), Segment(Kind.TAPE, stage, free, 1, 1)
         return top, unit
 
@@ -246,13 +244,15 @@ class _Search:
         rest = self.held if self.costs.at_end < theta else 1
         choices, steps, worth = [], rest, rest * (self.costs.at_end - theta)
         for stage, (space, rows) in enumerate(zip(self.spaces, self.rows, strict=True)):
-            least, length = np.empty((2, len(self.phi[stage])))
-            _best(self.phi[stage], theta, least, length)
-            choice, tape = np.full(len(rows), _STOP), float(self.costs.tape[stage]) - theta
-            after = space.after_restart, space.after_tape
-            worth += _fill_level(least[rows], length[rows], tape, after, choice)
+            least, length = _best(self.phi[stage], theta)
+            stop = space.tapes * min(0.0, float(self.costs.tape[stage]) - theta)
+            # W(f) is the least stop(g) + least(g + 1) + ... + least(f).
+            sums = np.append(0.0, np.cumsum(least[rows[1:]]))
+            ways = np.minimum.accumulate(stop - sums)
+            choice = np.where(ways < stop - sums, length[rows], np.where(stop < 0, 0, _STOP))
             choices.append(choice)
-            steps += _follow(choice, choice, -1, after, np.empty((2, len(choice) + 1), np.int64))[1]
+            worth += float(sums[-1] + ways[-1])
+            steps += sum(steps for *_, steps in _follow(choice, choice, -1, space))
         return _Fill(tuple(choices), rest, steps, worth + theta * steps)
 
     def _narrow(self, low: _Fill, high: _Fill) -> tuple[float, _Fill, _Fill]:
@@ -281,14 +281,10 @@ class _Search:
         """
         segments, rest = list[Segment](), high.rest if cut else low.rest
         for stage, space in reversed(list(enumerate(self.spaces))):
-            size = space.empty + 1
-            out = np.empty((2, size + 1), np.int64)
-            after = space.after_restart, space.after_tape
+            size, rows = space.empty + 1, self.rows[stage].tolist()
             choices = low.choices[stage], high.choices[stage]
-            count, _ = _follow(*choices, size - 1 - cut, after, out)
-            for number, steps in out[:, :count].T.tolist():
-                kind, free = Kind.RESTART if steps else Kind.TAPE, int(self.rows[stage][number])
-                segments.append(Segment(kind, stage, free, max(1, steps), 1))
+            for kind, number, steps in _follow(*choices, size - 1 - cut, space):
+                segments.append(Segment(kind, stage, rows[number], steps, 1))
             cut = max(0, cut - size)
         return segments, rest
 
@@ -328,49 +324,21 @@ def _steps(made: tuple[Sequence[Segment], int]) -> int:
     return sum(it.steps for it in segments) + rest
 
 
-@kernel
-def _best(phi: Seconds, theta: float, least: Seconds, length: Seconds) -> None:
-    """Set the least phi(d) - theta d of each row, and its d."""
-    for row in range(phi.shape[0]):
-        least[row], length[row] = np.inf, 0.0
-        for d in range(1, phi.shape[1]):
-            value = phi[row, d] - theta * d
-            if value < least[row]:
-                least[row], length[row] = value, d
+def _best(phi: Seconds, theta: float) -> tuple[Seconds, Ints]:
+    """Return the least phi(d) - theta d of each row, and its d."""
+    reduced = phi[:, 1:] - theta * np.arange(1, phi.shape[1])
+    best = reduced.argmin(axis=1)
+    return reduced[np.arange(len(best)), best], best + 1
 
 
-@kernel
-def _fill_level(
-    least: Seconds, length: Seconds, tape: float, after: tuple[Numbers, Numbers], choice: Ints
-) -> float:
-    """Set the best choice for every f; return W if nothing is stored."""
-    after_restart, after_tape = after
-    worth = least  # each element is read once before it is overwritten
-    for free in range(len(choice)):
-        restart, best = least[free], 0.0
-        to = after_tape[free]
-        if 0 <= to < free and tape + worth[to] < best:
-            best, choice[free] = tape + worth[to], 0
-        to = after_restart[free]
-        if 0 <= to < free and restart + worth[to] < best:
-            best, choice[free] = restart + worth[to], int(length[free])
-        worth[free] = best
-    return worth[len(choice) - 1]
-
-
-@kernel
-def _follow(
-    low: Ints, high: Ints, cut: int, after: tuple[Numbers, Numbers], out: Ints
-) -> tuple[int, int]:
-    """Follow `high` while f > cut, then `low`; write (f, d) to `out`; return count and steps."""
-    after_restart, after_tape = after
-    free, count, steps = len(low) - 1, 0, 0
-    while free >= 0:
-        choice = high[free] if free > cut else low[free]
-        if choice < 0:
-            break
-        out[0, count], out[1, count] = free, choice
-        count += 1
-        steps += max(1, choice)
-        free = after_restart[free] if choice else after_tape[free]
-    return count, steps
+def _follow(low: Ints, high: Ints, cut: int, space: Space) -> Iterator[tuple[Kind, int, int]]:
+    """Follow `high` while f > cut, then `low`; yield the kind, f and the steps of each segment."""
+    choices = np.append(low[: max(0, cut + 1)], high[max(0, cut + 1) :])[::-1]
+    stops = np.flatnonzero(choices <= 0)
+    count = int(stops[0]) if len(stops) else len(choices)
+    for at, steps in enumerate(choices[:count].tolist()):
+        yield Kind.RESTART, space.empty - at, steps
+    if len(stops) and choices[count] == 0:
+        free = space.empty - count
+        for _ in range(int(space.tapes[free])):
+            yield Kind.TAPE, free, 1

@@ -43,17 +43,17 @@ class StoreDecision(NamedTuple):
     Attributes
     ----------
     kind : Kind or None
-        RESTART writes x_0; TAPE records the first step and writes its tape; None uses only the
-        levels of earlier stages.
+        RESTART writes x_0; TAPE records the first step and writes its tape, from which the forward
+        restarts; None stores `tapes` and then uses only the levels of earlier stages.
     place : int
         The index of the level among those of the stage.
+    tapes : tuple of int
+        How many tapes of the next steps are stored on each level of the stage.
     """
 
-    kind: Kind | None
-    place: int
-
-
-NEARER: Final = StoreDecision(None, 0)
+    kind: Kind | None = None
+    place: int = 0
+    tapes: tuple[int, ...] = ()
 
 
 class Segment(NamedTuple):
@@ -250,16 +250,21 @@ class Unrolling:
         """Store a checkpoint when x is only in the register; return the part to do next."""
         at, length, stage, free, _, _ = part
         match self._to_store[stage](length, free):
-            case StoreDecision(Kind.TAPE, place):
+            case StoreDecision(Kind.TAPE, place, _):
                 level = self._numbers[stage][place]
                 self._draft.store_tape(at, level=level)
                 self._todo.append(_Spend(at, level))
                 after = self._after_tape[stage][place][free]
                 return _StepsLeft(at + 1, length - 1, stage, after, place, Kind.TAPE)
-            case StoreDecision(Kind.RESTART, place):
+            case StoreDecision(Kind.RESTART, place, _):
                 self._draft.write(at, level=self._numbers[stage][place])
                 return part._replace(place=place, kind=Kind.RESTART)
-            case _:
+            case StoreDecision(_, _, tapes):
+                for level, count in zip(self._numbers[stage], tapes, strict=True):
+                    for step in range(at, at + count):
+                        self._draft.store_tape(step, level=level)
+                        self._todo.append(_Spend(step, level))
+                    at, length = at + count, length - count
                 return _StepsLeft(at, length, stage - 1, self.stages[stage - 1].empty, None)
 
     def _sweep(self, part: _StepsLeft, place: int) -> _StepsLeft:

@@ -68,11 +68,6 @@ half of it."""
 _LARGEST: Final = 1 << 21
 """The most numbers in all tables of one plan: 16 MB."""
 
-_MOST_SUMS: Final = 1 << 13
-"""The most sums of sizes that are distinguished on a level. With a quarter of them, three of 40
-plans took 4 to 5 % longer.
-"""
-
 _MOST_PLANS: Final = 12
 """The most cuts, so that the dual computes as many plans."""
 
@@ -309,10 +304,8 @@ class Problem:
         smaller = replace(self.platform, levels=levels)
         with without_notes():
             chain = replace(self.chain, tape_restarts=False)
-            given = spaces(chain, smaller, held=self.held, most=_MOST_SUMS)
-        if self.tapes:
-            return given
-        return [replace(it, after_tape=np.full_like(it.after_tape, -1)) for it in given]
+            given = spaces(chain, smaller, held=self.held)
+        return given if self.tapes else [space.without_tapes() for space in given]
 
 
 def _weighted(costs: Accesses, of_level: NDArray[np.int64], multipliers: Seconds) -> Seconds:

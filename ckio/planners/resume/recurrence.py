@@ -53,8 +53,8 @@ from ckio.platform.chain import Chain
 _MOST_BLOCKS = 512
 """Of a longer chain, several steps are one block. Of 100,000 steps, a block is 256."""
 
-_MOST_COLUMNS, _MOST_SUMS = 768, (1 << 14, 128)
-"""The most combinations of free space; the most values on one level, without and with tapes."""
+_MOST_COLUMNS = 768
+"""The most combinations of free space that are distinguished."""
 
 _FEWEST = 14
 """Levels that are slower to read are reduced to this many slots before nearer ones are. If all are
@@ -80,17 +80,17 @@ def spaces(chain: Chain, platform: Platform, /, *, held: int, new_tapes: bool) -
     counted = replace(counted, tape_restarts=False)  # blocks of steps do not know such tapes
     given = list[Space]()
     with without_notes(), suppress(NoSchedule):
-        given = usable(
-            counted.with_steps(chain.length + 1), platform, held=held, most=_MOST_SUMS[new_tapes]
-        )
+        given = usable(counted.with_steps(chain.length + 1), platform, held=held)
     if not new_tapes:
-        never = [np.full_like(space.after_tape, -1) for space in given]
-        given = [replace(s, tape=inf, after_tape=a) for s, a in zip(given, never, strict=True)]
+        given = [space.without_tapes() for space in given]
     while prod(space.empty + 1 for space in given) > _MOST_COLUMNS:
         largest = max(given, key=lambda it: (it.empty > _FEWEST and it.read, it.empty))
         size = largest.empty - largest.empty // 16
-        restarts, tapes = largest.after_restart[:size], largest.after_tape[:size]
-        fewer = replace(largest, after_restart=restarts, after_tape=tapes)
+        fewer = replace(
+            largest,
+            after_restart=largest.after_restart[:size],
+            tapes=largest.tapes[:size],
+        )
         given[given.index(largest)] = fewer
     return given + read_only
 
@@ -140,18 +140,19 @@ class Blocks:
 def solve(given: Sequence[Space], steps: int, /, *, move: float, held: int) -> Blocks:
     """Return P for the blocks of a chain, if the register holds `held` tapes."""
     size = min(steps, _MOST_BLOCKS)
-    nearer = np.where(np.arange(size + 1) <= held, 0.0, inf)
+    blocks = np.arange(size + 1)
+    nearer = np.where(blocks <= held, 0.0, inf)
     table, block = joint.solve(given, nearer, move=move), 1
     seconds, outer, half = table.unstored, table.outer, size // 2
     costs = np.array([space.costs for space in given])
     while block * size < steps:
         block, move = 2 * block, 2 * move
         costs[:, 2] *= 2  # of a tape for each step
-        twice = [np.append(after, -1)[after] for after in table.after_tape]
-        table = replace(table, after_tape=np.array(twice))
+        table = replace(table, tapes=table.tapes // 2)
         seconds[:, : half + 1] = seconds[:, ::2]
         outer[:, :, : half + 1] = outer[:, :, ::2]
-        seconds[:-1, half + 1 :] = np.where(np.arange(half + 1, size + 1) * block <= held, 0.0, inf)
+        nearer = np.where(blocks * block <= held, 0.0, inf)
+        seconds[:-1, half + 1 :] = joint.low(nearer, table.tapes, costs)[:, half + 1 :]
         joint.fill(table, costs, move, first=half + 1)
     count = -(-steps // block)
     return Blocks(tuple(given), move, block == 1, seconds[:, : count + 1], table.after_restart)
